@@ -1,0 +1,1 @@
+//! KubeletConfiguration v1beta1: wire form, defaults, validation.

@@ -1,0 +1,1 @@
+//! API defaults of a pod.

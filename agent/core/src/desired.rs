@@ -1,0 +1,1 @@
+//! All manifests to the desired set: duplicates, last good version of a file.

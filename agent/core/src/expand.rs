@@ -1,0 +1,1 @@
+//! `$(VAR)` expansion, the downward API, host names, the hosts file.

@@ -1,0 +1,1 @@
+//! From a decoded manifest to a static pod: UID, names, annotations, tolerations.

@@ -1,0 +1,19 @@
+//! Decisions: facts and time come in as arguments, values go out. Nothing here reads a clock, a file or a socket.
+#![no_std]
+extern crate alloc;
+
+pub mod config;
+pub mod defaults;
+pub mod desired;
+pub mod expand;
+pub mod identity;
+pub mod lifecycle;
+pub mod oom;
+pub mod qos;
+pub mod quantity;
+pub mod reference;
+pub mod resource;
+pub mod resources;
+pub mod topology;
+pub mod types;
+pub mod validation;

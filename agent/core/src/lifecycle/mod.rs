@@ -1,0 +1,1 @@
+//! States of pods and containers, and the plan that moves them.

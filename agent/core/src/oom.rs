@@ -1,0 +1,1 @@
+//! oom_score_adj of a container.

@@ -1,0 +1,1 @@
+//! Guaranteed, Burstable, BestEffort.

@@ -1,0 +1,1 @@
+//! resource.Quantity: exact parsing, rounding, canonical text.

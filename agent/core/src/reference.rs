@@ -1,0 +1,1 @@
+//! Image names: registry, repository, tag, digest, and their defaults.

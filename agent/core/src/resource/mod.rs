@@ -1,0 +1,1 @@
+//! CPU, memory and device managers.

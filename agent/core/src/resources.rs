@@ -1,0 +1,1 @@
+//! Effective amounts of a pod; CPU shares, quota, weight; cgroup names.

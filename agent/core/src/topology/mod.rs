@@ -1,0 +1,1 @@
+//! Topology manager: hints, merge, policies.

@@ -1,0 +1,1 @@
+//! Validation on create, with field paths, as the API server's.

@@ -1,0 +1,1 @@
+//! The local socket: status, logs, exec, images for the command line.

@@ -1,0 +1,1 @@
+//! Image store: content-addressed layers, load, pack, unpack.

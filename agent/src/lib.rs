@@ -1,0 +1,12 @@
+//! podkeep, the node agent: moves facts in and actions out; decisions live in `podkeep-core`.
+
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod container;
+pub mod image;
+pub mod logging;
+pub mod node;
+pub mod source;
+pub mod supervisor;
+pub mod volume;

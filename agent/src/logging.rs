@@ -1,0 +1,1 @@
+//! Log back end: text or JSON lines on standard error.

@@ -1,0 +1,4 @@
+//! Composition root.
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

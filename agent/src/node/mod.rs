@@ -1,0 +1,1 @@
+//! The loop: event, observe, plan, act, report.

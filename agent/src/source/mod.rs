@@ -1,0 +1,1 @@
+//! Where manifests come from: folder, file, address; and how their text is read.

@@ -1,0 +1,1 @@
+//! Control groups on v1, v2 and hybrid.

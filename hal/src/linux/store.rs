@@ -1,0 +1,1 @@
+//! Small durable files: each write whole or absent.
