@@ -2,6 +2,7 @@
 
 pub mod cgroups;
 pub mod inventory;
+pub mod process;
 pub mod store;
 
 // The one place in the workspace where unsafe code may stand.
