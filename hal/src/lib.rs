@@ -9,3 +9,4 @@ pub mod error;
 #[cfg(feature = "linux")]
 pub mod linux;
 pub mod numa_mask;
+pub mod topology;

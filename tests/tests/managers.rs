@@ -1,0 +1,33 @@
+//! Vectors of the CPU, memory, device and topology managers.
+
+#[path = "vectors/cpu_assignment.rs"]
+mod cpu_assignment;
+#[path = "vectors/cpuset.rs"]
+mod cpuset;
+#[path = "vectors/machine.rs"]
+mod machine;
+
+use serde_json::Value;
+
+fn run(file: &str, check: fn(&Value) -> Result<(), String>) {
+    let text = std::fs::read_to_string(machine::folder().join(file)).unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let failed: Vec<String> = rows
+        .iter()
+        .filter_map(|row| {
+            check(row).err().map(|error| format!("{}: {error}", row["id"].as_str().unwrap_or("?")))
+        })
+        .collect();
+    println!("{file}: {} of {} pass", rows.len() - failed.len(), rows.len());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn cpuset_vectors() {
+    run("cpuset.json", cpuset::check);
+}
+
+#[test]
+fn cpu_assignment_vectors() {
+    run("cpu_assignment.json", cpu_assignment::check);
+}
