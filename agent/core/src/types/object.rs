@@ -151,6 +151,8 @@ pub trait MapMut {
 pub trait OptMut {
     /// Makes it present and empty.
     fn fill(&mut self) -> &mut dyn Field;
+    /// Makes it absent.
+    fn clear(&mut self);
 }
 
 impl View<'_> {
@@ -211,6 +213,9 @@ impl<T: Field + Default> Field for Option<T> {
 impl<T: Field + Default> OptMut for Option<T> {
     fn fill(&mut self) -> &mut dyn Field {
         self.insert(T::default())
+    }
+    fn clear(&mut self) {
+        *self = None;
     }
 }
 
