@@ -189,6 +189,17 @@ impl Topology {
     }
 }
 
+/// Reads the `distance` line of a node: whole numbers, one for each node, in the order of the nodes.
+#[must_use]
+pub fn parse_distances(line: &str) -> Option<Vec<u32, MAX_NODES>> {
+    let mut distances = Vec::new();
+    for word in line.split_ascii_whitespace() {
+        let distance = word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()?;
+        distances.push(distance).ok()?;
+    }
+    Some(distances)
+}
+
 /// Builds a [`Topology`] from its parts: the simulated machine and tests start here.
 #[derive(Debug, Default)]
 pub struct Builder {

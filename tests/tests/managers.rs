@@ -6,6 +6,8 @@ mod cpu_assignment;
 mod cpuset;
 #[path = "vectors/machine.rs"]
 mod machine;
+#[path = "vectors/topology_merge.rs"]
+mod topology_merge;
 
 use serde_json::Value;
 
@@ -30,4 +32,9 @@ fn cpuset_vectors() {
 #[test]
 fn cpu_assignment_vectors() {
     run("cpu_assignment.json", cpu_assignment::check);
+}
+
+#[test]
+fn topology_merge_vectors() {
+    run("topology_merge.json", topology_merge::check);
 }

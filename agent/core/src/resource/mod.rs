@@ -3,3 +3,4 @@
 pub mod cpu_spread;
 pub mod cpu_take;
 pub mod layout;
+pub mod options;
