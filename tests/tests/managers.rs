@@ -2,10 +2,16 @@
 
 #[path = "vectors/cpu_assignment.rs"]
 mod cpu_assignment;
+#[path = "vectors/cpu_hints.rs"]
+mod cpu_hints;
+#[path = "vectors/cpu_policy_static.rs"]
+mod cpu_policy_static;
 #[path = "vectors/cpuset.rs"]
 mod cpuset;
 #[path = "vectors/machine.rs"]
 mod machine;
+#[path = "vectors/pods.rs"]
+mod pods;
 #[path = "vectors/topology_merge.rs"]
 mod topology_merge;
 
@@ -37,4 +43,14 @@ fn cpu_assignment_vectors() {
 #[test]
 fn topology_merge_vectors() {
     run("topology_merge.json", topology_merge::check);
+}
+
+#[test]
+fn cpu_policy_static_vectors() {
+    run("cpu_policy_static.json", cpu_policy_static::check);
+}
+
+#[test]
+fn cpu_hints_vectors() {
+    run("cpu_hints.json", cpu_hints::check);
 }

@@ -1,6 +1,11 @@
 //! CPU, memory and device managers.
 
+pub mod cpu;
+pub mod cpu_hints;
+pub mod cpu_pod;
 pub mod cpu_spread;
+pub mod cpu_state;
 pub mod cpu_take;
 pub mod layout;
 pub mod options;
+pub mod request;
