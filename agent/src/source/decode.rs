@@ -64,6 +64,15 @@ pub fn decode_judged(
     decoded
 }
 
+/// Bytes to documents; doubled keys are handed out instead of refused, the last one counts. JSON stays strict.
+pub fn parse_lenient(bytes: &[u8]) -> Result<(Vec<Node<'_>>, Vec<SyntaxError>), SyntaxError> {
+    let text = text_of(bytes)?;
+    if text.trim_start().starts_with(['{', '[']) {
+        return json::parse(text).map(|node| (vec![node], Vec::new()));
+    }
+    yaml::parse_lenient(text)
+}
+
 /// Bytes to documents.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Node<'_>>, SyntaxError> {
     let text = text_of(bytes)?;

@@ -99,9 +99,19 @@ impl<'a> Node<'a> {
         matches!(&self.value, Value::Plain(text) if matches!(resolve(text), Resolved::Null))
     }
 
+    /// The place of a field path, if all of it was written.
+    pub fn locate_exactly(&self, path: &str) -> Option<Position> {
+        self.walk(path).1
+    }
+
     /// The place of a field path (`spec.containers[1].ports[0].name`, `metadata.labels[a/b]`), or of its nearest
     /// ancestor that was written.
     pub fn locate(&self, path: &str) -> Position {
+        self.walk(path).0
+    }
+
+    /// The place of the nearest ancestor, and that of the path itself.
+    fn walk(&self, path: &str) -> (Position, Option<Position>) {
         let mut node = self;
         let mut at = self.at;
         for step in Steps(path) {
@@ -114,11 +124,26 @@ impl<'a> Node<'a> {
                 }
                 Value::Plain(_) | Value::Text(_) => None,
             };
-            let Some((place, child)) = next else { break };
+            let Some((place, child)) = next else { return (at, None) };
             at = place;
             node = child;
         }
-        at
+        (at, Some(at))
+    }
+
+    /// Lays another tree over this one: mappings key by key, all else replaced.
+    pub fn overlay(&mut self, other: &Node<'a>) {
+        match (&mut self.value, &other.value) {
+            (Value::Map(entries), Value::Map(others)) => {
+                for other in others {
+                    match entries.iter_mut().find(|entry| entry.key == other.key) {
+                        Some(entry) => entry.value.overlay(&other.value),
+                        None => entries.push(other.clone()),
+                    }
+                }
+            }
+            _ => *self = other.clone(),
+        }
     }
 
     /// "a mapping", "the number 8080", …: what a message says was found. `secret`: without the value.
@@ -166,6 +191,17 @@ impl<'p> Iterator for Steps<'p> {
 
 /// A foreign text in a message: quoted, control characters escaped, at most 40 characters.
 pub struct Shown<'a>(pub &'a str);
+
+impl Shown<'_> {
+    /// The whole text with control characters escaped, without quotes: for names of files.
+    pub fn full(&self) -> String {
+        let mut text = String::new();
+        for c in self.0.chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        text
+    }
+}
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 //! copied within a budget, `<<` is merged with local keys winning.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
@@ -11,13 +12,22 @@ use super::node::{
 
 /// The documents of a text, those that hold nothing included (as null nodes).
 pub fn parse(text: &str) -> Result<Vec<Node<'_>>, SyntaxError> {
+    read(text, Tree::default()).map(|tree| tree.documents)
+}
+
+/// The same, but of a key that stands twice the last one counts, and the complaint is handed out.
+pub fn parse_lenient(text: &str) -> Result<(Vec<Node<'_>>, Vec<SyntaxError>), SyntaxError> {
+    let tree = read(text, Tree { duplicates: Some(Vec::new()), ..Tree::default() })?;
+    Ok((tree.documents, tree.duplicates.unwrap_or_default()))
+}
+
+fn read<'a>(text: &'a str, mut tree: Tree<'a>) -> Result<Tree<'a>, SyntaxError> {
     let mut parser = Parser::new_from_str(text);
-    let mut tree = Tree::default();
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|e| scan_error(text, &e))?;
         tree.take(event, position(&span.start))?;
     }
-    Ok(tree.documents)
+    Ok(tree)
 }
 
 fn position(mark: &Marker) -> Position {
@@ -54,6 +64,8 @@ struct Tree<'a> {
     anchors: Vec<Option<Anchored<'a>>>,
     nodes: usize,
     alias_text: usize,
+    /// where complaints about doubled keys go when they are no errors
+    duplicates: Option<Vec<SyntaxError>>,
 }
 
 struct Anchored<'a> {
@@ -152,7 +164,11 @@ impl<'a> Tree<'a> {
             Content::Seq(items) => Value::Seq(items),
             Content::Map { mut entries, merge, .. } => {
                 if let Some(error) = duplicate_error(&entries) {
-                    return Err(error);
+                    match &mut self.duplicates {
+                        Some(found) => found.push(error),
+                        None => return Err(error),
+                    }
+                    keep_last(&mut entries);
                 }
                 if let Some(merge) = merge {
                     self.merge(&mut entries, &merge, end)?;
@@ -257,8 +273,7 @@ impl<'a> Tree<'a> {
                 format!("'<<' needs a mapping or a list of them, found {}", from.describe(false)),
             ));
         }
-        let mut known: std::collections::BTreeSet<Cow<'a, str>> =
-            entries.iter().map(|entry| entry.key.clone()).collect();
+        let mut known: BTreeSet<Cow<'a, str>> = entries.iter().map(|entry| entry.key.clone()).collect();
         for source in sources {
             let Value::Map(inherited) = &source.value else { continue };
             for entry in inherited {
@@ -272,6 +287,14 @@ impl<'a> Tree<'a> {
         }
         Ok(())
     }
+}
+
+/// Leaves of each key the last one.
+fn keep_last(entries: &mut Vec<Entry<'_>>) {
+    let mut seen = BTreeSet::new();
+    entries.reverse();
+    entries.retain(|entry| seen.insert(entry.key.clone()));
+    entries.reverse();
 }
 
 /// How many nodes, and how many bytes of text, a copy has.

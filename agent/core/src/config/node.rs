@@ -1,0 +1,135 @@
+//! Our own settings: a second document in the same file, `podkeep.dev/v1alpha1`, kind `NodeConfiguration`.
+//!
+//! They do not stand in KubeletConfiguration, so that its document stays valid for a kubelet.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::duration::Duration;
+use super::validate::{ConfigFault, Faults};
+use crate::object;
+use crate::types::Quantity;
+
+pub const API_VERSION: &str = "podkeep.dev/v1alpha1";
+pub const KIND: &str = "NodeConfiguration";
+
+object! {
+    /// What a kubelet has no setting for.
+    pub struct NodeConfiguration {
+        api_version: String = "apiVersion",
+        kind: String = "kind",
+        /// images, volumes and small state files; survives a reboot
+        state_dir: String = "stateDir",
+        /// what ends with the machine's run: sockets, records of containers
+        run_dir: String = "runDir",
+        /// the agent's socket; empty: `podkeep.sock` in `runDir`
+        socket: String = "socket",
+        /// empty: the host's name in lower case
+        node_name: String = "nodeName",
+        /// how long a file that is being rewritten in place must be left alone before it counts
+        settle_period: Duration = "settlePeriod",
+        /// a limit that this kernel cannot enforce: `warn` and run the pod, or `refuse` it
+        unenforceable_limits: String = "unenforceableLimits",
+        crash_back_off: CrashBackOff = "crashBackOff",
+        logs: LogLimits = "logs",
+        /// folders with image archives or layouts that are used in place
+        image_dirs: Vec<String> = "imageDirs",
+    }
+
+    /// How long a crashing container waits; the longest wait is the kubelet's `crashLoopBackOff`.
+    pub struct CrashBackOff {
+        /// before the second restart in a row (the first is at once)
+        initial: Option<Duration> = "initial",
+        /// a run of this length makes the next crash count as the first; absent: twice the longest wait
+        reset_after: Option<Duration> = "resetAfter",
+    }
+
+    /// Output of containers.
+    pub struct LogLimits {
+        /// bytes a second of one container before lines are dropped; absent: no limit
+        rate: Option<Quantity> = "rate",
+    }
+}
+
+/// Fills in what is absent.
+pub fn set_defaults(config: &mut NodeConfiguration) {
+    for (slot, value) in [
+        (&mut config.state_dir, "/var/lib/podkeep"),
+        (&mut config.run_dir, "/run/podkeep"),
+        (&mut config.unenforceable_limits, "warn"),
+    ] {
+        if slot.is_empty() {
+            slot.push_str(value);
+        }
+    }
+    if config.socket.is_empty() {
+        config.socket = alloc::format!("{}/podkeep.sock", config.run_dir.trim_end_matches('/'));
+    }
+    if config.settle_period.is_zero() {
+        config.settle_period = Duration::from_millis(500);
+    }
+    config.crash_back_off.initial.get_or_insert(Duration::from_secs(10));
+}
+
+/// Judges settings that have their defaults.
+pub fn validate(config: &NodeConfiguration) -> Vec<ConfigFault> {
+    let mut faults = Faults(Vec::new());
+    for (path, dir) in
+        [("stateDir", &config.state_dir), ("runDir", &config.run_dir), ("socket", &config.socket)]
+    {
+        if !dir.starts_with('/') {
+            faults.add(path, alloc::format!("'{dir}' is not an absolute path"));
+        }
+    }
+    // the address of a unix socket has 108 bytes, the last is zero
+    if config.socket.len() > 107 {
+        faults.add("socket", alloc::format!("the path has {} bytes, 107 are possible", config.socket.len()));
+    }
+    for (i, dir) in config.image_dirs.iter().enumerate() {
+        if !dir.starts_with('/') {
+            faults.add(&alloc::format!("imageDirs[{i}]"), alloc::format!("'{dir}' is not an absolute path"));
+        }
+    }
+    faults.one_of("unenforceableLimits", &config.unenforceable_limits, &["warn", "refuse"]);
+    let settle = config.settle_period;
+    if settle < Duration::from_millis(10) || settle > Duration::from_secs(60) {
+        faults.add("settlePeriod", alloc::format!("{settle} is not between 10ms and 1m0s"));
+    }
+    for (path, length) in [
+        ("crashBackOff.initial", config.crash_back_off.initial),
+        ("crashBackOff.resetAfter", config.crash_back_off.reset_after),
+    ] {
+        if let Some(length) = length
+            && (length < Duration::from_millis(100) || length > Duration::from_secs(3600))
+        {
+            faults.add(path, alloc::format!("{length} is not between 100ms and 1h0m0s"));
+        }
+    }
+    if config.logs.rate.is_some_and(|rate| rate.sign() <= 0) {
+        faults.add("logs.rate", "must be more than 0");
+    }
+    faults.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_faults_have_paths() {
+        let mut config = NodeConfiguration::default();
+        set_defaults(&mut config);
+        assert_eq!(validate(&config), []);
+        assert_eq!(config.socket, "/run/podkeep/podkeep.sock");
+        config.run_dir = "run".into();
+        config.unenforceable_limits = "maybe".into();
+        config.settle_period = Duration::from_secs(61);
+        config.crash_back_off.initial = Some(Duration::ZERO);
+        config.socket = alloc::format!("/{}", "x".repeat(200));
+        let paths: Vec<String> = validate(&config).into_iter().map(|fault| fault.path).collect();
+        assert_eq!(
+            paths,
+            ["runDir", "socket", "unenforceableLimits", "settlePeriod", "crashBackOff.initial"]
+        );
+    }
+}
