@@ -272,6 +272,12 @@ impl Quantity {
         i64::try_from(div_away(self.nanos.max(0), MILLI)).unwrap_or(i64::MAX)
     }
 
+    /// Rounded away from zero to thousandths, as the API does with every amount of a resource list.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Quantity {
+        Quantity { nanos: div_away(self.nanos, MILLI).saturating_mul(MILLI), format: self.format }
+    }
+
     /// Whether it is a whole number of units.
     pub fn is_whole(&self) -> bool {
         self.nanos.checked_rem(NANOS) == Some(0)

@@ -1,1 +1,0 @@
-//! `$(VAR)` expansion, the downward API, host names, the hosts file.
