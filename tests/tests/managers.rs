@@ -10,6 +10,8 @@ mod cpu_policy_static;
 mod cpuset;
 #[path = "vectors/machine.rs"]
 mod machine;
+#[path = "vectors/memory_policy_static.rs"]
+mod memory_policy_static;
 #[path = "vectors/pods.rs"]
 mod pods;
 #[path = "vectors/topology_merge.rs"]
@@ -53,4 +55,9 @@ fn cpu_policy_static_vectors() {
 #[test]
 fn cpu_hints_vectors() {
     run("cpu_hints.json", cpu_hints::check);
+}
+
+#[test]
+fn memory_policy_static_vectors() {
+    run("memory_policy_static.json", memory_policy_static::check);
 }

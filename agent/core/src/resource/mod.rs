@@ -7,5 +7,7 @@ pub mod cpu_spread;
 pub mod cpu_state;
 pub mod cpu_take;
 pub mod layout;
+pub mod memory;
+pub mod memory_state;
 pub mod options;
 pub mod request;
