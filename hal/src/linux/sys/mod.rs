@@ -1,6 +1,7 @@
 //! One kind of system call a file; each unsafe block says why it is sound.
 #![allow(clippy::module_inception, reason = "the file list is the map of danger")]
 
+pub mod bpf;
 pub mod pidfd;
 pub mod scm;
 pub mod wait;
