@@ -1,3 +1,20 @@
 //! One container: what it is made of ([`spec`]) and how the supervisor's child makes it ([`setup`]).
+
+mod cgroup;
+mod cgroup_mounts;
+mod child;
+mod dev;
+mod identity;
+mod layer_copy;
+mod mask;
+mod mounts;
+mod own_program;
+mod program;
+mod report;
+mod resolve;
+mod root;
+mod sandbox;
+mod settle;
 pub mod setup;
 pub mod spec;
+mod terminal;

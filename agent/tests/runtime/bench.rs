@@ -1,0 +1,3 @@
+//! bench
+use crate::Test;
+pub(crate) const TESTS: &[Test] = &[];

@@ -1,0 +1,3 @@
+//! exec
+use crate::Test;
+pub(crate) const TESTS: &[Test] = &[];

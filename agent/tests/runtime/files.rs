@@ -1,0 +1,3 @@
+//! files
+use crate::Test;
+pub(crate) const TESTS: &[Test] = &[];

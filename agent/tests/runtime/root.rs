@@ -1,0 +1,3 @@
+//! root
+use crate::Test;
+pub(crate) const TESTS: &[Test] = &[];
