@@ -8,6 +8,8 @@ mod cpu_hints;
 mod cpu_policy_static;
 #[path = "vectors/cpuset.rs"]
 mod cpuset;
+#[path = "vectors/devices.rs"]
+mod devices;
 #[path = "vectors/machine.rs"]
 mod machine;
 #[path = "vectors/memory_policy_static.rs"]
@@ -60,4 +62,10 @@ fn cpu_hints_vectors() {
 #[test]
 fn memory_policy_static_vectors() {
     run("memory_policy_static.json", memory_policy_static::check);
+}
+
+#[test]
+fn device_vectors() {
+    run("device_hints.json", devices::check_hints);
+    run("device_allocate.json", devices::check_allocate);
 }
