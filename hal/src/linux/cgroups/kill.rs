@@ -104,12 +104,12 @@ impl Group {
             return Ok(true);
         }
         // dead but not reaped: only v2 tells the moment
-        if self.procs_below()?.is_empty() {
-            if let Ok(mut watcher) = Watcher::new() {
-                if watcher.watch_empty(self, 0).is_ok() && self.populated()? {
-                    poll(&mut [PollFd::new(watcher.as_fd(), PollFlags::POLLIN)], timeout).ok();
-                }
-            }
+        if self.procs_below()?.is_empty()
+            && let Ok(mut watcher) = Watcher::new()
+            && watcher.watch_empty(self, 0).is_ok()
+            && self.populated()?
+        {
+            poll(&mut [PollFd::new(watcher.as_fd(), PollFlags::POLLIN)], timeout).ok();
         }
         Ok(!self.populated()?)
     }
