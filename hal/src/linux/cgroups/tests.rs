@@ -285,6 +285,13 @@ fn wait_ready(child: &mut Child) {
     child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
 }
 
+/// The kernel tells through a work queue, a moment after the fact.
+fn wait_readable(watcher: &Watcher) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    poll(&mut [PollFd::new(watcher.as_fd(), PollFlags::POLLIN)], PollTimeout::from(10_000_u16)).unwrap();
+}
+
 #[test]
 fn real_limits_are_in_force() {
     let Some(real) = Real::new() else { return };
@@ -355,6 +362,7 @@ fn real_group_is_killed_with_its_forks() {
     killer.join().unwrap().unwrap();
     assert!(!group.populated().unwrap());
     if watches {
+        wait_readable(&watcher);
         assert_eq!(watcher.drain(), [(7, Happened::Population)]);
     }
     group.remove(Duration::from_secs(5)).unwrap();
@@ -364,8 +372,6 @@ fn real_group_is_killed_with_its_forks() {
 
 #[test]
 fn real_out_of_memory_is_counted_and_told() {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
     let Some(real) = Real::new() else { return };
     if !real.has(Controller::Memory) {
         return;
@@ -380,7 +386,7 @@ fn real_out_of_memory_is_counted_and_told() {
     let mut child = run_in(&group, "x=0123456789abcdef; while :; do x=$x$x; done");
     let status = child.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
-    poll(&mut [PollFd::new(watcher.as_fd(), PollFlags::POLLIN)], PollTimeout::from(10_000_u16)).unwrap();
+    wait_readable(&watcher);
     assert_eq!(watcher.drain(), [(3, Happened::Memory)]);
     assert!(group.oom_kills().unwrap() >= Some(1));
     watcher.forget(3);
