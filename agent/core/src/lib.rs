@@ -7,6 +7,7 @@ pub mod defaults;
 pub mod desired;
 pub mod expand;
 pub mod identity;
+pub mod image;
 pub mod lifecycle;
 pub mod oom;
 pub mod qos;

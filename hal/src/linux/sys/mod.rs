@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod caps;
 pub mod clone;
 pub mod fds;
+pub mod fxattr;
 pub mod mount;
 pub mod net;
 pub mod pidfd;
