@@ -4,6 +4,7 @@
 //! node brings into the world is written down first ([`janitor`]), so that it can be taken away again even when the
 //! test program was killed.
 
+pub mod bench;
 pub mod cgroup;
 pub mod image;
 pub mod janitor;

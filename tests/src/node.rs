@@ -54,7 +54,14 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(if dir.ends_with("deps") { dir.parent().unwrap_or(dir) } else { dir }.to_path_buf())
 }
 
-/// The program under test: `$PODKEEP_BIN`, else the one of this target folder, built first so that it is never stale
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the program under test, before the first node is made.
+pub fn choose_binary(path: PathBuf) {
+    _ = CHOSEN.set(path);
+}
+
+/// The program under test: the chosen one, `$PODKEEP_BIN`, else the one of this target folder, built first so that it is never stale
 /// (cargo builds only the programs of a test's own package by itself).
 ///
 /// # Errors
@@ -63,8 +70,10 @@ pub fn podkeep() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf>> = OnceLock::new();
     BUILT
         .get_or_init(|| {
-            if let Some(path) = std::env::var_os("PODKEEP_BIN") {
-                return Ok(path.into());
+            if let Some(path) =
+                CHOSEN.get().cloned().or_else(|| std::env::var_os("PODKEEP_BIN").map(PathBuf::from))
+            {
+                return Ok(path);
             }
             let dir = target_dir()?;
             let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -95,6 +104,8 @@ pub struct NodeOptions {
     pub env: Vec<(String, String)>,
     /// the manifests folder is not made
     pub no_manifests_dir: bool,
+    /// nothing listens to `get pods -w` beside the node (for measuring)
+    pub no_watch: bool,
     /// the state folder is a tmpfs of this many bytes
     pub state_size: Option<u64>,
 }
@@ -214,7 +225,7 @@ impl Node {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.start_watch()
+        if self.options.no_watch { Ok(()) } else { self.start_watch() }
     }
 
     /// Starts `podkeep run` and waits for nothing.
@@ -326,9 +337,14 @@ impl Node {
     /// The program was not built.
     pub fn command_builder<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Command> {
         let mut command = Command::new(podkeep()?);
-        let mut args = args.into_iter();
+        let mut args = args.into_iter().peekable();
         // the option stands behind the command and before its operands and `--`
-        command.args(args.next()).arg("--socket").arg(self.socket()).args(args);
+        let nested = args.peek().is_some_and(|first| first.as_ref() == "image");
+        command
+            .args(args.by_ref().take(if nested { 2 } else { 1 }))
+            .arg("--socket")
+            .arg(self.socket())
+            .args(args);
         Ok(command)
     }
 
