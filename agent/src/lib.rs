@@ -6,6 +6,7 @@ pub mod config;
 pub mod container;
 pub mod image;
 pub mod logging;
+pub mod logs;
 pub mod node;
 pub mod source;
 pub mod supervisor;

@@ -18,6 +18,9 @@ pub const MAX_FRAME: usize = 4 << 20;
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     pub seq: u64,
+    /// descriptors that came with this frame
+    #[serde(default)]
+    pub fds: u8,
     pub body: RequestBody,
 }
 
@@ -51,22 +54,25 @@ pub enum RequestBody {
     Remove {
         id: String,
     },
-    /// runs a process in a running container. Fds: stdin, stdout, stderr; with `process.tty` none are sent and the
+    /// Runs a process in a running container; it is killed when the connection it was asked for on ends. Fds: stdin, stdout, stderr; with `process.tty` none are sent and the
     /// answer carries the pty's controlling end.
     Exec {
         id: String,
         exec_id: String,
         process: Box<ProcessSpec>,
     },
+    /// one signal to the process by pidfd; SIGKILL goes to all that it started, too, as far as they can be found
     SignalExec {
         exec_id: String,
         signal: i32,
     },
-    /// the write end of an open stdin (`stdin: true`) rides on the answer
+    /// The write end of an open stdin (`stdin: true`), or the pty's controlling end, rides on the answer. With
+    /// `stdinOnce` the program reads the end of its input when the first one given out is closed.
     Attach {
         id: String,
     },
-    /// replace this supervisor by the program at this path, keeping all descriptors
+    /// Replace this supervisor by the program at this path, keeping all descriptors. The new program answers on the
+    /// same connection; other connections are closed. Refused while something is being started.
     Handover {
         exe: String,
     },
@@ -80,6 +86,9 @@ pub enum RequestBody {
 pub struct Reply {
     /// 0 for events
     pub seq: u64,
+    /// descriptors that came with this frame
+    #[serde(default)]
+    pub fds: u8,
     pub body: ReplyBody,
 }
 
@@ -118,6 +127,10 @@ pub enum ReplyBody {
     ExecExited {
         exec_id: String,
         exit: Exit,
+    },
+    /// event: the reaper of a shared pid namespace ended, and with it all its containers; a new sandbox is needed
+    SandboxEnded {
+        id: String,
     },
     /// event: writing a log failed or works again (`errno` 0); the output is kept flowing and dropped meanwhile
     LogTrouble {
@@ -201,6 +214,22 @@ pub enum FailureKind {
     /// the request cannot be read
     Invalid,
 }
+
+impl Failure {
+    /// All four parts; `errno` 0: no system call is to blame.
+    #[must_use]
+    pub fn new(kind: FailureKind, step: &str, what: &str, errno: i32) -> Self {
+        Self { kind, step: step.to_owned(), what: what.to_owned(), errno }
+    }
+
+    /// From an error of the standard library.
+    #[must_use]
+    pub fn system(step: &str, what: &str, error: &std::io::Error) -> Self {
+        Self::new(FailureKind::System, step, what, error.raw_os_error().unwrap_or(nix::libc::EIO))
+    }
+}
+
+impl core::error::Error for Failure {}
 
 impl core::fmt::Display for Failure {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
