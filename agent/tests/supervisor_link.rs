@@ -1,5 +1,7 @@
 //! The agent's link to a real supervisor over plain programs.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails says where")]
+
 mod support;
 
 use std::time::Duration;

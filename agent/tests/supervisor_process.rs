@@ -1,5 +1,7 @@
 //! The supervisor as a real process over plain programs: starts, exits, output, adoption, handover.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails says where")]
+
 mod support;
 
 use std::fs;

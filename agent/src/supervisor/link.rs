@@ -304,7 +304,7 @@ impl State {
     }
 
     fn take_frames(&mut self, connection: &mut Connection) -> io::Result<()> {
-        while let Some(frame) = connection.peer.inbox.next()? {
+        while let Some(frame) = connection.peer.inbox.next_frame()? {
             let Ok(reply) = serde_json::from_slice::<Reply>(&frame) else {
                 // an event of a later version
                 continue;

@@ -118,7 +118,7 @@ impl<R: Runtime> Server<R> {
     /// Carries out what has arrived whole.
     pub(super) fn serve(&mut self, key: u32) {
         while let Some(peer) = self.peers.get_mut(&key) {
-            match peer.inbox.next() {
+            match peer.inbox.next_frame() {
                 Ok(Some(frame)) => self.request(key, &frame),
                 Ok(None) => return,
                 Err(_) => self.close_peer(key),

@@ -40,7 +40,7 @@ impl FrameBuffer {
     ///
     /// # Errors
     /// `InvalidData` when the peer announces a frame longer than [`MAX_FRAME`]: the connection is of no use any more
-    pub fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub fn next_frame(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(head) = self.bytes.first_chunk::<HEAD>() else {
             return Ok(None);
         };
@@ -74,7 +74,7 @@ mod tests {
     fn too_long_a_frame_is_refused_before_its_bytes_are_stored() {
         let mut buffer = FrameBuffer::default();
         buffer.push(&u32::MAX.to_le_bytes());
-        assert!(buffer.next().is_err());
+        assert!(buffer.next_frame().is_err());
         assert!(encode(&"x".repeat(MAX_FRAME)).is_err());
     }
 
@@ -95,7 +95,7 @@ mod tests {
                 let end = (at + cut.next().unwrap()).min(stream.len());
                 buffer.push(&stream[at..end]);
                 at = end;
-                while let Some(frame) = buffer.next().unwrap() {
+                while let Some(frame) = buffer.next_frame().unwrap() {
                     got.push(serde_json::from_slice::<String>(&frame).unwrap());
                 }
             }
@@ -107,7 +107,7 @@ mod tests {
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut buffer = FrameBuffer::default();
             buffer.push(&bytes);
-            while let Ok(Some(frame)) = buffer.next() {
+            while let Ok(Some(frame)) = buffer.next_frame() {
                 let _request: Result<super::super::proto::Request, _> = serde_json::from_slice(&frame);
             }
         }

@@ -1,6 +1,6 @@
 //! A supervisor of plain processes for one test, and the simplest possible client. All that a test leaves behind is
 //! killed and deleted when it ends, also when it fails.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::collections::VecDeque;
 use std::fs;
@@ -63,10 +63,11 @@ fn kill_all_of(place: &Path) {
                 fs::read(format!("/proc/{pid}/{file}"))
                     .is_ok_and(|text| text.windows(needle.len()).any(|part| part == needle))
             });
-            if ours && pid != std::process::id() as i32 {
-                if let Ok(fd) = pidfd::open(pid) {
-                    let _dead = pidfd::send_signal(fd.as_fd(), 9);
-                }
+            if ours
+                && pid != std::process::id() as i32
+                && let Ok(fd) = pidfd::open(pid)
+            {
+                let _dead = pidfd::send_signal(fd.as_fd(), 9);
             }
         }
     }
@@ -75,10 +76,10 @@ fn kill_all_of(place: &Path) {
         let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let pid = record["state"]["pid"].as_i64().unwrap_or(0) as i32;
         let start = record["process"]["startTicks"].as_u64();
-        if let Ok(fd) = pidfd::open(pid) {
-            if Stat::read(pid).ok().map(|stat| stat.start_ticks) == start {
-                let _dead = pidfd::send_signal(fd.as_fd(), 9);
-            }
+        if let Ok(fd) = pidfd::open(pid)
+            && Stat::read(pid).ok().map(|stat| stat.start_ticks) == start
+        {
+            let _dead = pidfd::send_signal(fd.as_fd(), 9);
         }
     }
 }
@@ -166,7 +167,7 @@ impl Client {
     /// `None` at the end of the connection.
     pub fn receive(&mut self) -> Option<(Reply, Vec<OwnedFd>)> {
         loop {
-            if let Some(frame) = self.buffer.next().unwrap() {
+            if let Some(frame) = self.buffer.next_frame().unwrap() {
                 let reply: Reply = serde_json::from_slice(&frame).unwrap();
                 let fds = self.fds.drain(..usize::from(reply.fds)).collect();
                 return Some((reply, fds));
