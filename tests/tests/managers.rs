@@ -1,5 +1,7 @@
 //! Vectors of the CPU, memory, device and topology managers.
 
+#[path = "vectors/checkpoints.rs"]
+mod checkpoints;
 #[path = "vectors/cpu_assignment.rs"]
 mod cpu_assignment;
 #[path = "vectors/cpu_hints.rs"]
@@ -68,4 +70,9 @@ fn memory_policy_static_vectors() {
 fn device_vectors() {
     run("device_hints.json", devices::check_hints);
     run("device_allocate.json", devices::check_allocate);
+}
+
+#[test]
+fn checkpoints_vectors() {
+    run("checkpoints.json", checkpoints::check);
 }

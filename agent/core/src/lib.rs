@@ -2,6 +2,7 @@
 #![no_std]
 extern crate alloc;
 
+pub mod checkpoint;
 pub mod config;
 pub mod defaults;
 pub mod desired;
