@@ -172,9 +172,15 @@ pub(super) fn place(
 
 /// Attaches at a path of the container, which is made when it is missing: a file for a file, a folder for a folder.
 pub(super) fn attach_at(target: &Target<'_>, made: &Detached, path: &str) -> Result<(), Failure> {
-    let missing = if is_folder(made.fd.as_fd()).at("mount", path)? { Missing::Folder } else { Missing::File };
+    let folder = is_folder(made.fd.as_fd()).at("mount", path)?;
+    let missing = if folder { Missing::Folder } else { Missing::File };
     let place = resolve(target.root, path, Scope::Root, missing).at("mount target", path)?;
-    made.attach(place.as_fd()).at("mount", path)
+    // the kernel would only say "invalid argument"
+    match (folder, is_folder(place.as_fd()).at("mount target", path)?) {
+        (true, false) => Err(failed("mount", path, Errno::ENOTDIR)),
+        (false, true) => Err(failed("mount", path, Errno::EISDIR)),
+        _ => made.attach(place.as_fd()).at("mount", path),
+    }
 }
 
 /// `ATTR_*` of a mount of the list.
