@@ -1,5 +1,6 @@
 //! One container: what it is made of ([`spec`]) and how the supervisor's child makes it ([`setup`]).
 
+pub mod caps;
 mod cgroup;
 mod cgroup_mounts;
 mod child;
@@ -14,6 +15,7 @@ mod report;
 mod resolve;
 mod root;
 mod sandbox;
+pub mod seccomp;
 mod settle;
 pub mod setup;
 pub mod spec;
