@@ -5,6 +5,8 @@
 //! listed difference of this project applies to is checked against our right answer and named `differs`. The exit code
 //! is not zero if a case fails.
 
+#[path = "vectors/checkpoints.rs"]
+mod checkpoints;
 #[path = "vectors/cpu_assignment.rs"]
 mod cpu_assignment;
 #[path = "vectors/cpu_conversion.rs"]
@@ -15,10 +17,14 @@ mod cpu_hints;
 mod cpu_policy_static;
 #[path = "vectors/cpuset.rs"]
 mod cpuset;
+#[path = "vectors/devices.rs"]
+mod devices;
 #[path = "vectors/env_expansion.rs"]
 mod env_expansion;
 #[path = "vectors/machine.rs"]
 mod machine;
+#[path = "vectors/memory_policy_static.rs"]
+mod memory_policy_static;
 #[path = "vectors/oom_score_adj.rs"]
 mod oom_score_adj;
 #[path = "vectors/pods.rs"]
@@ -42,12 +48,16 @@ use verdict::{Check, Verdict};
 
 /// Who checks the cases of which file. A check that answers `Result` is wrapped with [`verdict::plain`].
 const TABLE: &[(&str, Check)] = &[
+    ("checkpoints.json", Check::Plain(checkpoints::check)),
     ("cpu_assignment.json", Check::Plain(cpu_assignment::check)),
     ("cpu_conversion.json", Check::Full(cpu_conversion::check)),
     ("cpu_hints.json", Check::Plain(cpu_hints::check)),
     ("cpu_policy_static.json", Check::Plain(cpu_policy_static::check)),
     ("cpuset.json", Check::Plain(cpuset::check)),
+    ("device_allocate.json", Check::Plain(devices::check_allocate)),
+    ("device_hints.json", Check::Plain(devices::check_hints)),
     ("env_expansion.json", Check::Full(env_expansion::check)),
+    ("memory_policy_static.json", Check::Plain(memory_policy_static::check)),
     ("oom_score_adj.json", Check::Full(oom_score_adj::check)),
     ("qos.json", Check::Full(qos::check)),
     ("quantity.json", Check::Full(quantity::check)),
