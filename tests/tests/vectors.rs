@@ -27,6 +27,8 @@ mod machine;
 mod memory_policy_static;
 #[path = "vectors/oom_score_adj.rs"]
 mod oom_score_adj;
+#[path = "vectors/pod_validation.rs"]
+mod pod_validation;
 #[path = "vectors/pods.rs"]
 mod pods;
 #[path = "vectors/qos.rs"]
@@ -59,6 +61,7 @@ const TABLE: &[(&str, Check)] = &[
     ("env_expansion.json", Check::Full(env_expansion::check)),
     ("memory_policy_static.json", Check::Plain(memory_policy_static::check)),
     ("oom_score_adj.json", Check::Full(oom_score_adj::check)),
+    ("pod_validation.json", Check::Full(pod_validation::check)),
     ("qos.json", Check::Full(qos::check)),
     ("quantity.json", Check::Full(quantity::check)),
     ("topology_merge.json", Check::Plain(topology_merge::check)),
