@@ -35,6 +35,8 @@ mod pods;
 mod qos;
 #[path = "vectors/quantity.rs"]
 mod quantity;
+#[path = "vectors/static_pod_identity.rs"]
+mod static_pod_identity;
 #[path = "vectors/topology_merge.rs"]
 mod topology_merge;
 #[path = "vectors/verdict.rs"]
@@ -64,6 +66,7 @@ const TABLE: &[(&str, Check)] = &[
     ("pod_validation.json", Check::Full(pod_validation::check)),
     ("qos.json", Check::Full(qos::check)),
     ("quantity.json", Check::Full(quantity::check)),
+    ("static_pod_identity.json", Check::Full(static_pod_identity::check)),
     ("topology_merge.json", Check::Plain(topology_merge::check)),
 ];
 

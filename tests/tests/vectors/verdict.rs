@@ -17,7 +17,6 @@ pub(crate) enum Verdict {
     /// Why it was not checked; the kind of the case is part of the text.
     Skip(String),
     /// Our answer is right by this rule and is not that of the kubelet.
-    #[allow(dead_code)]
     Differs(&'static Rule),
 }
 
