@@ -14,7 +14,10 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// From `sha256:<hex>`, lower case only, as the OCI specification demands.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
-        let invalid = |why: &str| ImageError::InvalidName { name: text.to_owned(), why: why.to_owned() };
+        let invalid = |why: &str| {
+            let why = format!("digest \"{text}\" is not valid: {why}");
+            ImageError::InvalidName { name: text.to_owned(), why }
+        };
         let hex =
             text.strip_prefix("sha256:").ok_or_else(|| invalid("digests have the form sha256:<hex>"))?;
         Self::from_hex(hex).ok_or_else(|| invalid("64 lower-case hex digits are expected after sha256:"))

@@ -83,6 +83,36 @@ pub enum ImageError {
     NoUser {
         user: String,
     },
+    /// no connection, or a server that fails; another attempt may do
+    Unreachable {
+        host: String,
+        why: String,
+    },
+    /// the encrypted connection could not be set up
+    Tls {
+        host: String,
+        why: String,
+    },
+    /// the registry refuses us; `status` 401 or 403
+    Denied {
+        name: String,
+        status: u16,
+        why: String,
+    },
+    /// the registry does not have it
+    NotInRegistry {
+        name: String,
+    },
+    /// too many requests; seconds to wait, where the registry says
+    RateLimited {
+        host: String,
+        retry_after: Option<u64>,
+    },
+    /// an answer that is not one of a registry
+    Protocol {
+        host: String,
+        why: String,
+    },
     /// nobody wants it any more
     Cancelled,
     /// an entry of the store cannot be trusted; `path` was set aside or must be
@@ -123,6 +153,7 @@ impl ImageError {
         match self {
             Self::InvalidName { .. } => PullReason::InvalidImageName,
             Self::Corrupt { .. } => PullReason::ImageInspectError,
+            Self::Unreachable { .. } => PullReason::RegistryUnavailable,
             _ => PullReason::ErrImagePull,
         }
     }
@@ -130,7 +161,10 @@ impl ImageError {
     /// Whether the same attempt may succeed later without anybody changing anything.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::NoSpace { .. })
+        matches!(
+            self,
+            Self::Io { .. } | Self::NoSpace { .. } | Self::Unreachable { .. } | Self::RateLimited { .. }
+        )
     }
 }
 
@@ -191,7 +225,7 @@ impl fmt::Display for ImageError {
             Self::InUse { name } => {
                 write!(f, "image \"{name}\" is in use by a container; remove the pod first")
             }
-            Self::InvalidName { name, why } => write!(f, "invalid image name \"{name}\": {why}"),
+            Self::InvalidName { why, .. } => f.write_str(why),
             Self::TooLarge { what, bytes, limit } => {
                 write!(f, "{what} has {bytes} bytes, at most {limit} are read")
             }
@@ -200,6 +234,20 @@ impl fmt::Display for ImageError {
                 f,
                 "user \"{user}\" is not in /etc/passwd of the image; set securityContext.runAsUser to a number"
             ),
+            Self::Unreachable { host, why } => write!(f, "registry \"{host}\" cannot be reached: {why}"),
+            Self::Tls { host, why } => write!(f, "no encrypted connection to registry \"{host}\": {why}"),
+            Self::Denied { name, status, why } => write!(
+                f,
+                "registry refuses access to \"{name}\" (status {status}): {why}; check the name and the credentials"
+            ),
+            Self::NotInRegistry { name } => write!(f, "registry has no image \"{name}\""),
+            Self::RateLimited { host, retry_after: Some(seconds) } => {
+                write!(f, "registry \"{host}\" allows no more requests for {seconds} seconds")
+            }
+            Self::RateLimited { host, retry_after: None } => {
+                write!(f, "registry \"{host}\" allows no more requests for now")
+            }
+            Self::Protocol { host, why } => write!(f, "registry \"{host}\" answers wrongly: {why}"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::Corrupt { path, why } => write!(f, "\"{}\" cannot be trusted: {why}", path.display()),
         }

@@ -3,6 +3,7 @@
 //! [`ImageStore`] is the node loop's view: async, with the blocking work on a few threads. [`store::Store`] is
 //! the same for programs that block anyway.
 
+pub mod auth;
 mod content;
 pub mod digest;
 pub mod error;
@@ -12,9 +13,12 @@ pub mod oci;
 pub mod pack;
 mod pick;
 pub mod progress;
+pub mod pull;
+pub mod registry;
 pub mod rootfs;
 pub mod store;
 pub mod tar_stream;
+mod tls;
 mod tree;
 pub mod unpack;
 pub mod user;
@@ -26,11 +30,13 @@ use std::sync::Arc;
 use podkeep_core::image::PullPolicy;
 use smol::lock::Semaphore;
 
+pub use auth::{Credential, Keyring};
 pub use digest::Digest;
 pub use error::ImageError;
 pub use name::ImageName;
 pub use oci::ImageConfig;
 pub use progress::{Progress, Step};
+pub use registry::{RegistryEntry, RegistrySettings};
 pub use store::{ImageRecord, ImageSummary, Origin, Store};
 pub use user::{ResolvedUser, resolve_user};
 
@@ -41,6 +47,7 @@ const PARALLEL: usize = 2;
 #[derive(Clone, Debug)]
 pub struct ImageStore {
     store: Store,
+    settings: Arc<RegistrySettings>,
     working: Arc<Semaphore>,
 }
 
@@ -52,24 +59,57 @@ impl ImageStore {
         Ok(Self::from(store))
     }
 
+    /// The same with registries to pull from, at most `parallel` pulls and loads at once
+    /// (`maxParallelImagePulls`; 1 with `serializeImagePulls`).
+    #[must_use]
+    pub fn with_registries(self, settings: RegistrySettings, parallel: usize) -> Self {
+        let working = Arc::new(Semaphore::new(parallel.max(1)));
+        Self { settings: Arc::new(settings), working, ..self }
+    }
+
     /// The image of `name`, if it is complete. A few small reads: 0.1 ms.
     pub fn get(&self, name: &str) -> Result<Option<ImageRecord>, ImageError> {
         self.store.get(name)
     }
 
-    /// The image of `name`, fetched if `policy` asks for it.
+    /// The image of `name`, pulled if `policy` asks for it. `secrets`: the pod's image pull secrets.
     pub async fn ensure(
         &self,
         name: &str,
         policy: PullPolicy,
+        secrets: &Keyring,
         progress: Arc<Progress>,
     ) -> Result<ImageRecord, ImageError> {
-        progress.check()?;
+        let missing = || ImageError::NotFound { name: name.to_owned() };
         let found = self.store.get(name)?;
         match (policy, found) {
             (PullPolicy::Never | PullPolicy::IfNotPresent, Some(record)) => Ok(record),
-            _ => Err(ImageError::NotFound { name: name.to_owned() }),
+            (PullPolicy::Never, None) => Err(missing()),
+            (PullPolicy::IfNotPresent | PullPolicy::Always, _) => {
+                self.pull(name, policy, secrets.clone(), progress).await?;
+                self.store.get(name)?.ok_or_else(missing)
+            }
         }
+    }
+
+    /// Pulls; with `IfNotPresent` only if nobody else did while this call waited for its turn.
+    pub async fn pull(
+        &self,
+        name: &str,
+        policy: PullPolicy,
+        secrets: Keyring,
+        progress: Arc<Progress>,
+    ) -> Result<(), ImageError> {
+        let _turn = self.working.acquire_arc().await;
+        let (store, settings, name) = (self.store.clone(), Arc::clone(&self.settings), name.to_owned());
+        smol::unblock(move || {
+            progress.check()?;
+            if policy != PullPolicy::Always && store.get(&name)?.is_some() {
+                return Ok(());
+            }
+            pull::pull(&store, &settings, &name, &secrets, &progress)
+        })
+        .await
     }
 
     /// Loads an image of a layout folder or archive; see [`load::load`].
@@ -104,6 +144,6 @@ impl ImageStore {
 
 impl From<Store> for ImageStore {
     fn from(store: Store) -> Self {
-        Self { store, working: Arc::new(Semaphore::new(PARALLEL)) }
+        Self { store, settings: Arc::default(), working: Arc::new(Semaphore::new(PARALLEL)) }
     }
 }

@@ -11,10 +11,10 @@
 
 use std::fmt;
 
+use podkeep_core::reference::Reference;
+
 use super::digest::Digest;
 use super::error::ImageError;
-
-const NAME_LIMIT: usize = 255;
 
 /// A name with all parts present.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,51 +30,13 @@ pub struct ImageName {
 
 impl ImageName {
     pub fn parse(text: &str) -> Result<Self, ImageError> {
-        let invalid = |why: &str| ImageError::InvalidName { name: text.to_owned(), why: why.to_owned() };
-        let (rest, digest) = match text.split_once('@') {
-            Some((rest, digest)) => (rest, Some(Digest::parse(digest)?)),
-            None => (text, None),
-        };
-        let slash = rest.rfind('/').map_or(0, |at| at + 1);
-        let last = rest.get(slash..).unwrap_or_default();
-        let (path, tag) = match last.find(':') {
-            Some(colon) => {
-                let at = slash + colon;
-                (rest.get(..at).unwrap_or_default(), rest.get(at + 1..).map(str::to_owned))
-            }
-            None => (rest, None),
-        };
-        if path.is_empty() {
-            return Err(invalid("the repository is missing"));
-        }
-        if tag.as_ref().is_some_and(|tag| !is_tag(tag)) {
-            return Err(invalid(
-                "a tag has 1 to 128 letters, digits, '_', '.', '-' and begins with none of the last two",
-            ));
-        }
-        let (registry, repository, is_short) = match path.split_once('/') {
-            Some((first, rest)) if is_registry(first) => (first.to_owned(), rest.to_owned(), false),
-            Some(_) => ("docker.io".to_owned(), path.to_owned(), true),
-            None => ("docker.io".to_owned(), format!("library/{path}"), true),
-        };
-        let (registry, repository) = match registry.as_str() {
-            "index.docker.io" => ("docker.io".to_owned(), repository),
-            "docker.io" if !repository.contains('/') => (registry, format!("library/{repository}")),
-            _ => (registry, repository),
-        };
-        if repository.len() > NAME_LIMIT {
-            return Err(invalid("a repository has at most 255 characters"));
-        }
-        if !repository.split('/').all(is_component) {
-            return Err(invalid(
-                "a repository has lower-case letters, digits, and '.', '_', '__' or '-' between them",
-            ));
-        }
-        if !is_host(&registry) {
-            return Err(invalid("the registry is not a host name with an optional port"));
-        }
-        let tag = if tag.is_none() && digest.is_none() { Some("latest".to_owned()) } else { tag };
-        Ok(Self { registry, repository, tag, digest, is_short })
+        let invalid = |why: String| ImageError::InvalidName { name: text.to_owned(), why };
+        let parsed = Reference::parse(text).map_err(|error| invalid(error.to_string()))?;
+        let first = text.split('/').next().unwrap_or_default();
+        let is_short = first != parsed.registry && first != "index.docker.io" || !text.contains('/');
+        let tag = parsed.tag_or_latest().map(str::to_owned);
+        let digest = parsed.digest.as_deref().map(Digest::parse).transpose()?;
+        Ok(Self { registry: parsed.registry, repository: parsed.repository, tag, digest, is_short })
     }
 
     /// The same under `localhost/`, where podman puts local builds.
@@ -102,44 +64,6 @@ impl fmt::Display for ImageName {
             (None, None) => Ok(()),
         }
     }
-}
-
-fn is_registry(first: &str) -> bool {
-    first == "localhost" || first.contains(['.', ':']) || first.bytes().any(|b| b.is_ascii_uppercase())
-}
-
-/// `name.example:5000`, `[::1]:5000`.
-fn is_host(registry: &str) -> bool {
-    let (host, port) = match registry.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (registry, None),
-    };
-    let label = |label: &str| {
-        let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-        edge(label.bytes().next())
-            && edge(label.bytes().last())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-    };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_address = address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());
-    port.is_none_or(|port| port.parse::<u16>().is_ok()) && (is_address || host.split('.').all(label))
-}
-
-fn is_tag(tag: &str) -> bool {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    tag.len() <= 128
-        && tag.bytes().next().is_some_and(word)
-        && tag.bytes().all(|b| word(b) || matches!(b, b'.' | b'-'))
-}
-
-/// `[a-z0-9]+` joined by one `.`, one or two `_`, or any number of `-`.
-fn is_component(part: &str) -> bool {
-    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = part.as_bytes();
-    let ends =
-        bytes.first().is_some_and(|b| alphanumeric(*b)) && bytes.last().is_some_and(|b| alphanumeric(*b));
-    let separators = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    ends && separators.into_iter().all(|s| matches!(s, "" | "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
 }
 
 #[cfg(test)]

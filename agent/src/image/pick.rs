@@ -177,6 +177,21 @@ fn choose<'a>(
     best.map(|(_, offer)| offer).ok_or(ImageError::Platform { wanted: platform.to_string(), offered: seen })
 }
 
+/// As [`choose`], for the manifests of a registry's index.
+pub(super) fn choose_offered<'a>(
+    offers: &'a [Descriptor],
+    platform: &Platform,
+) -> Result<&'a Descriptor, ImageError> {
+    let offered =
+        |offer: &Descriptor| offer.platform.as_ref().map_or_else(Platform::default, |p| p.to_platform());
+    let images = offers.iter().filter(|offer| offer.is_image() || offer.is_index());
+    let ranked = images.filter_map(|offer| platform.rank(&offered(offer)).map(|rank| (rank, offer)));
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, offer)| offer).ok_or_else(|| ImageError::Platform {
+        wanted: platform.to_string(),
+        offered: offers.iter().map(|offer| offered(offer).to_string()).collect(),
+    })
+}
+
 fn platform_of_config(content: &mut Content, offer: &Descriptor) -> Result<Platform, ImageError> {
     let text = read_blob(content, &offer.digest()?, oci::MANIFEST_LIMIT, "manifest")?;
     let manifest: Manifest = oci::parse("image manifest", &text)?;

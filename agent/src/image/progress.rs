@@ -1,8 +1,8 @@
 //! How far a load or pull has come, and the way to stop it.
 
 use std::io::{self, Read};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::error::ImageError;
 
@@ -25,7 +25,8 @@ type Listener = Box<dyn Fn(&Step) + Send + Sync>;
 pub struct Progress {
     step: Mutex<Step>,
     listener: Option<Listener>,
-    cancelled: AtomicBool,
+    cancelled: Mutex<bool>,
+    stop: Condvar,
 }
 
 /// The listener hears of this many bytes at once.
@@ -33,7 +34,7 @@ const REPORT_EVERY: u64 = 256 * 1024;
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { step: Mutex::default(), listener: None, cancelled: AtomicBool::new(false) }
+        Self { step: Mutex::default(), listener: None, cancelled: Mutex::default(), stop: Condvar::new() }
     }
 }
 
@@ -46,12 +47,13 @@ impl Progress {
 
     /// Asks the worker to stop at its next read. What is complete stays.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        *self.cancelled.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.notify_all();
     }
 
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        *self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[must_use]
@@ -61,7 +63,7 @@ impl Progress {
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Step)) {
         let step = {
-            let mut step = self.step.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
             change(&mut step);
             step.clone()
         };
@@ -72,6 +74,14 @@ impl Progress {
 
     pub(crate) fn check(&self) -> Result<(), ImageError> {
         if self.is_cancelled() { Err(ImageError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Waits before another attempt, unless the work is cancelled meanwhile.
+    pub(crate) fn pause(&self, length: Duration) -> Result<(), ImageError> {
+        let cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.stop.wait_timeout_while(cancelled, length, |cancelled| !*cancelled);
+        drop(waited);
+        self.check()
     }
 
     /// A reader whose bytes are counted here.

@@ -197,17 +197,13 @@ impl Store {
         self.record(named.unwrap_or_else(unnamed))
     }
 
+    /// Any name under which this manifest or index came.
     fn by_manifest(&self, digest: &Digest, name: &str) -> Result<Option<ImageRecord>, ImageError> {
-        let Some(text) = self.small("manifests", digest)? else { return Ok(None) };
-        let manifest: oci::Manifest = oci::parse("image manifest", &text)?;
-        let image = manifest.config.unwrap_or_default().digest()?;
-        self.record(NameFile {
-            name: name.to_owned(),
-            image: image.to_string(),
-            manifest: Some(digest.to_string()),
-            pinned: false,
-            source: Origin::Loaded,
-        })
+        let text = digest.to_string();
+        match self.names()?.into_iter().find(|entry| entry.manifest.as_ref() == Some(&text)) {
+            Some(entry) => self.record(NameFile { name: name.to_owned(), ..entry }),
+            None => Ok(None),
+        }
     }
 
     fn record(&self, entry: NameFile) -> Result<Option<ImageRecord>, ImageError> {
