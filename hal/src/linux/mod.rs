@@ -4,6 +4,7 @@ pub mod cgroups;
 pub mod inventory;
 pub mod process;
 pub mod store;
+pub mod tree;
 
 // The one place in the workspace where unsafe code may stand.
 #[expect(unsafe_code, reason = "system calls live here and nowhere else, one kind a file")]
