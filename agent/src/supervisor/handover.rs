@@ -104,6 +104,8 @@ impl<R: Runtime> Server<R> {
         let error = Command::new(exe)
             .arg0("podkeep")
             .args(["supervisor".as_ref(), "--run-dir".as_ref(), self.run_dir.as_os_str()])
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env(VARIABLE, file.as_raw_fd().to_string())
             .exec();
         // still here: nothing has changed but the flags

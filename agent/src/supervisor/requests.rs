@@ -167,11 +167,11 @@ impl<R: Runtime> Server<R> {
                 Err(failure) => ReplyBody::Failed { failure },
             },
             RequestBody::RemoveSandbox { id } => done(self.remove_sandbox(&id)),
-            RequestBody::Start { spec } => return self.start(waiting, &spec),
+            RequestBody::Start { mut spec } => return self.start(waiting, &mut spec),
             RequestBody::Signal { id, signal } => done(self.signal(&id, signal)),
             RequestBody::Remove { id } => done(self.remove(&id)),
-            RequestBody::Exec { id, exec_id, process } => {
-                return self.exec(waiting, &id, exec_id, &process, fds);
+            RequestBody::Exec { id, exec_id, mut process } => {
+                return self.exec(waiting, &id, exec_id, &mut process, fds);
             }
             RequestBody::SignalExec { exec_id, signal } => done(self.signal_exec(&exec_id, signal)),
             RequestBody::Attach { id } => match self.attach(&id) {
@@ -284,6 +284,8 @@ impl<R: Runtime> Server<R> {
         self.close_outputs(key);
         failpoint::hit("remove:begin");
         let folder = self.container_folder(id);
+        best_effort(fs::remove_file(folder.join(RECORD)));
+        failpoint::hit("remove:half");
         forget_folder(&folder)
             .map_err(|error| Failure::system("remove", &folder.to_string_lossy(), &error))?;
         self.containers.remove(&key);
@@ -353,7 +355,6 @@ pub(super) fn forget_folder(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    failpoint::hit("remove:half");
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -1,11 +1,13 @@
 //! Starting containers and processes in them. A start never blocks the loop: the child sets itself up and its channel is
 //! one more thing the loop waits for.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use nix::libc;
 use podkeep_hal::linux::process::Stat;
 use podkeep_hal::linux::sys::pidfd;
 use sha2::{Digest, Sha256};
@@ -35,13 +37,19 @@ fn digest(spec: &ContainerSpec) -> String {
     hex
 }
 
+/// Programs do not inherit the supervisor's protection from the out-of-memory killer.
+fn leave_protection(process: &mut ProcessSpec) {
+    process.oom_score_adj.get_or_insert(0);
+}
+
 fn system(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure::system(step, &path.to_string_lossy(), &error)
 }
 
 impl<R: Runtime> Server<R> {
-    pub(super) fn start(&mut self, waiting: Waiting, spec: &ContainerSpec) {
+    pub(super) fn start(&mut self, waiting: Waiting, spec: &mut ContainerSpec) {
         let digest = digest(spec);
+        leave_protection(&mut spec.process);
         let key = self.container_keys.get(&spec.id).copied();
         if let Some(container) = key.and_then(|key| self.containers.get_mut(&key)) {
             if container.record.digest != digest {
@@ -201,9 +209,10 @@ impl<R: Runtime> Server<R> {
         waiting: Waiting,
         id: &str,
         exec_id: String,
-        process: &ProcessSpec,
+        process: &mut ProcessSpec,
         fds: Vec<OwnedFd>,
     ) {
+        leave_protection(process);
         if let Err(failure) = self.begin_exec(waiting, id, exec_id, process, fds) {
             self.refuse(waiting, failure);
         }
@@ -296,14 +305,14 @@ impl<R: Runtime> Server<R> {
             return Err(missing("signal exec", exec_id));
         };
         match &exec.phase {
-            ExecPhase::Running { .. } if signal == nix::libc::SIGKILL => kill_tree(exec.pid),
+            ExecPhase::Running { .. } if signal == libc::SIGKILL => kill_tree(exec.pid),
             ExecPhase::Running { pidfd } => match pidfd::send_signal(pidfd.as_fd(), signal) {
                 Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
                 Err(errno) => {
                     return Err(Failure::new(FailureKind::System, "signal exec", exec_id, errno as i32));
                 }
             },
-            ExecPhase::Starting { seq, .. } if signal == nix::libc::SIGKILL => {
+            ExecPhase::Starting { seq, .. } if signal == libc::SIGKILL => {
                 let waiting = Waiting { peer: exec.peer, seq: *seq };
                 self.forget_exec(key);
                 self.refuse(waiting, conflict("exec called off", exec_id));
@@ -345,34 +354,50 @@ fn release<L: Launch>(
     launch.go()
 }
 
-/// Kills a process and all that it started, as far as the parent links and its session tell. Each is named by pidfd
-/// and looked at again before it is killed, so that a pid that was taken anew meanwhile is not hit.
+/// Kills a process and all that it started, as far as the parent links and its session tell. They are stopped first, so
+/// that none can start another one behind our back; each is named by pidfd and looked at again before it is touched, so
+/// that a pid that was taken anew meanwhile is not hit.
 fn kill_tree(root: i32) {
-    use std::collections::BTreeMap;
-    let Ok(pids) = podkeep_hal::linux::process::all() else {
-        return;
-    };
-    let stats: BTreeMap<i32, Stat> =
-        pids.into_iter().filter_map(|pid| Some((pid, Stat::read(pid).ok()?))).collect();
-    let mut doomed = vec![root];
-    let mut at = 0;
-    while let Some(&parent) = doomed.get(at) {
-        at = at.saturating_add(1);
-        for (&pid, stat) in &stats {
-            let belongs = stat.parent == parent || stat.session == root;
-            if belongs && !doomed.contains(&pid) {
-                doomed.push(pid);
-            }
+    let mut doomed: BTreeMap<i32, OwnedFd> = BTreeMap::new();
+    // what is stopped cannot fork: every round but the last finds a new one, and there are at most as many as pids
+    loop {
+        let before = doomed.len();
+        stop_new(root, &mut doomed);
+        if doomed.len() == before {
+            break;
         }
     }
-    for pid in doomed {
-        let Ok(fd) = pidfd::open(pid) else {
+    for pidfd in doomed.values() {
+        best_effort(pidfd::send_signal(pidfd.as_fd(), libc::SIGKILL));
+    }
+}
+
+/// One round of [`kill_tree`]: stops what belongs to the tree and is not stopped yet.
+fn stop_new(root: i32, doomed: &mut BTreeMap<i32, OwnedFd>) {
+    let pids = podkeep_hal::linux::process::all().unwrap_or_default();
+    let stats: BTreeMap<i32, Stat> =
+        pids.into_iter().filter_map(|pid| Some((pid, Stat::read(pid).ok()?))).collect();
+    for (&pid, stat) in &stats {
+        // the pid of a parent that is not reaped is its own, so links are true
+        let mut ancestor = Some(pid);
+        let mut depth = 0;
+        let belongs = loop {
+            match ancestor {
+                Some(found) if found == root || doomed.contains_key(&found) => break true,
+                Some(found) if depth < stats.len() => ancestor = stats.get(&found).map(|stat| stat.parent),
+                _ => break stat.session == root,
+            }
+            depth = depth.saturating_add(1);
+        };
+        if !belongs || doomed.contains_key(&pid) {
+            continue;
+        }
+        let Ok(pidfd) = pidfd::open(pid) else {
             continue;
         };
-        let same =
-            Stat::read(pid).ok().map(|stat| stat.start_ticks) == stats.get(&pid).map(|stat| stat.start_ticks);
-        if same {
-            best_effort(pidfd::send_signal(fd.as_fd(), nix::libc::SIGKILL));
+        if Stat::read(pid).is_ok_and(|now| now.start_ticks == stat.start_ticks) {
+            best_effort(pidfd::send_signal(pidfd.as_fd(), libc::SIGSTOP));
+            doomed.insert(pid, pidfd);
         }
     }
 }

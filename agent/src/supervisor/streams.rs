@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::sys::stat::Mode;
-use nix::unistd::{Gid, Uid, mkfifo};
+use nix::unistd::mkfifo;
 
 use crate::container::spec::ContainerSpec;
 
@@ -32,24 +32,14 @@ pub(super) struct Pipes {
     pub stdin_keeper: Option<OwnedFd>,
 }
 
-/// Makes the pipes of a container in its folder, owned by the user its program runs as (so that it may open
-/// `/dev/stdout` again), and opens both sides.
+/// Makes the pipes of a container in its folder and opens both sides. (The start gives them to the user its program runs
+/// as, so that it may open `/dev/stdout` again.)
 ///
 /// # Errors
 /// what the file system says
 pub(super) fn create(folder: &Path, spec: &ContainerSpec) -> io::Result<Pipes> {
-    let base = spec.user.map_or(0, |map| map.host_base);
-    let uid = base.saturating_add(spec.process.uid);
-    let gid = base.saturating_add(spec.process.gid);
-    let make = |name: &str| -> io::Result<()> {
-        let path = folder.join(name);
-        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        match nix::unistd::chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
-            // without the capability nobody but the owner can be meant
-            Err(nix::errno::Errno::EPERM) => Ok(()),
-            other => Ok(other?),
-        }
-    };
+    let make =
+        |name: &str| mkfifo(&folder.join(name), Mode::S_IRUSR | Mode::S_IWUSR).map_err(io::Error::from);
     make(STDOUT)?;
     make(STDERR)?;
     // the reading ends come first: from then on nothing that is written can be lost

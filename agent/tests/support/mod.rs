@@ -103,10 +103,22 @@ pub fn plain_supervisor() -> PathBuf {
 
 /// Starts a supervisor and waits until it serves.
 pub fn spawn(place: &Place) -> podkeep::supervisor::Spawned {
-    spawn_exe(place, &plain_supervisor())
+    spawn_with(place, &plain_supervisor(), None)
 }
 
-pub fn spawn_exe(place: &Place, exe: &Path) -> podkeep::supervisor::Spawned {
+/// The same with another program, and with a step at which it dies.
+pub fn spawn_with(place: &Place, exe: &Path, failpoint: Option<&str>) -> podkeep::supervisor::Spawned {
+    // the environment of this process belongs to all its tests, so the variable is set by a wrapper
+    let wrapper = place.path.join("wrapper");
+    let exe = match failpoint {
+        None => exe,
+        Some(point) => {
+            let text = format!("#!/bin/sh\nPODKEEP_FAILPOINT={point} exec {} \"$@\"\n", exe.display());
+            fs::write(&wrapper, text).unwrap();
+            fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            &wrapper
+        }
+    };
     let mut spawned = podkeep::supervisor::spawn(&place.run_dir(), exe, &[]).unwrap();
     let mut word = String::new();
     spawned.ready.read_to_string(&mut word).unwrap();
@@ -257,13 +269,16 @@ pub fn sandbox_spec(id: &str) -> SandboxSpec {
 
 /// A container of sandbox `s` that runs a shell script, with its log at `<place>/logs/<id>.log`.
 pub fn script(place: &Place, id: &str, script: &str) -> ContainerSpec {
+    let folder = place.path.to_str().unwrap();
     ContainerSpec {
         id: id.into(),
         sandbox_id: "s".into(),
         labels: format!("labels of \"{id}\""),
         process: ProcessSpec {
-            // the folder's name marks the process as this test's
-            args: ["/bin/sh", "-c", script, place.path.to_str().unwrap()].map(String::from).to_vec(),
+            // the folder's name marks the process and all that it starts as this test's
+            args: ["/usr/bin/env", &format!("PODKEEP_TEST={folder}"), "/bin/sh", "-c", script, folder]
+                .map(String::from)
+                .to_vec(),
             ..ProcessSpec::default()
         },
         log: Some(LogSpec { path: place.log(&format!("{id}.log")), max_size: 10 << 20, max_files: 5 }),
