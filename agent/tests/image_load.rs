@@ -170,6 +170,40 @@ fn archives_of_other_tools_load() {
     assert_eq!(store.get("dgz").unwrap().unwrap().layers, expected.layers);
 }
 
+/// Layers in zstd, as skopeo makes them, and an archive compressed as a whole.
+#[cfg(feature = "zstd")]
+#[test]
+fn zstd_layers_load() {
+    if !has("skopeo") || !has("zstd") {
+        return;
+    }
+    let folder = Folder::new("zstd");
+    let plain = folder.join("plain");
+    std::fs::create_dir(&plain).unwrap();
+    pack(&PackOrder { name: Some("demo:v1".into()), ..order(&source(&folder)) }, &plain).unwrap();
+    let store = store(&folder);
+    load_as(&store, &plain, "expected").unwrap();
+    let expected = store.get("expected").unwrap().unwrap();
+    let other = Store::open_for(&folder.join("other"), amd64()).unwrap();
+    for format in ["zstd", "zstd:chunked"] {
+        let to = folder.join(&format.replace(':', "-"));
+        let (from, target) = (format!("oci:{}:v1", plain.display()), format!("oci:{}:v1", to.display()));
+        run("skopeo", &["copy", "-q", "--dest-compress-format", format, &from, &target]);
+        let blobs = std::fs::read_dir(to.join("blobs/sha256")).unwrap();
+        let starts: Vec<Vec<u8>> =
+            blobs.map(|b| std::fs::read(b.unwrap().path()).unwrap()[..4].to_vec()).collect();
+        assert!(starts.iter().any(|start| start == b"\x28\xb5\x2f\xfd"), "{format} made no zstd layer");
+        load_as(&other, &to, "z").unwrap();
+        let image = other.get("z").unwrap().unwrap();
+        assert_eq!(describe(&image.layers[0]), describe(&expected.layers[0]));
+        other.remove("z", &BTreeSet::new()).unwrap();
+    }
+    let archive = folder.join("whole.tar");
+    pack(&order(&folder.join("source")), &archive).unwrap();
+    run("zstd", &["-q", archive.to_str().unwrap()]);
+    load_as(&other, &folder.join("whole.tar.zst"), "w").unwrap();
+}
+
 /// The oldest form, layers twice through a link, made by hand as `docker save` did it.
 #[test]
 fn old_docker_save_archive_with_linked_layers_loads() {

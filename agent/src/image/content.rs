@@ -64,7 +64,7 @@ impl Content {
     }
 
     /// Opens a file; gives its size, too.
-    pub(super) fn read(&mut self, name: &str) -> Result<(Box<dyn Read + '_>, u64), ImageError> {
+    pub(super) fn read(&mut self, name: &str) -> Result<(Box<dyn Read + Send + '_>, u64), ImageError> {
         let missing =
             || ImageError::NotAnImage { path: PathBuf::from(name), why: "it is missing".to_owned() };
         match self {
@@ -239,15 +239,20 @@ pub(super) fn format_of(magic: &[u8]) -> Format {
 }
 
 /// Decompresses `source`, whose format is known.
-pub(super) fn decompress<'a, R: Read + 'a>(
+pub(super) fn decompress<'a, R: Read + Send + 'a>(
     source: R,
     format: Format,
-) -> Result<Box<dyn Read + 'a>, ImageError> {
+) -> Result<Box<dyn Read + Send + 'a>, ImageError> {
     match format {
         Format::Plain => Ok(Box::new(source)),
         // several members one after another are one stream (pigz, seekable layers)
         Format::Gzip => Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, source)))),
-        Format::Zstd => Err(ImageError::Unsupported { what: "zstd compression".to_owned() }),
+        #[cfg(feature = "zstd")]
+        Format::Zstd => Ok(Box::new(super::zstd::ZstdReader::new(source))),
+        #[cfg(not(feature = "zstd"))]
+        Format::Zstd => {
+            Err(ImageError::Unsupported { what: "zstd, which this build leaves out,".to_owned() })
+        }
     }
 }
 
@@ -255,12 +260,6 @@ fn unpack_file(path: &Path) -> Result<Box<dyn Read + Send>, ImageError> {
     let file = File::open(path).map_err(|e| ImageError::io("open", path, &e))?;
     let mut magic = [0; 4];
     let known = file.read_at(&mut magic, 0).map_err(|e| ImageError::io("read", path, &e))?;
-    match format_of(magic.get(..known).unwrap_or_default()) {
-        Format::Gzip => Ok(Box::new(BufReader::with_capacity(
-            BUFFER,
-            MultiGzDecoder::new(BufReader::with_capacity(BUFFER, file)),
-        ))),
-        Format::Plain => Ok(Box::new(file)),
-        Format::Zstd => Err(ImageError::Unsupported { what: "zstd compression of an archive".to_owned() }),
-    }
+    let stream = decompress(file, format_of(magic.get(..known).unwrap_or_default()))?;
+    Ok(Box::new(BufReader::with_capacity(BUFFER, stream)))
 }

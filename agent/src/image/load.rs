@@ -94,7 +94,7 @@ fn check_space(store: &Store, layer: &PickedLayer) -> Result<(), ImageError> {
 }
 
 /// Unpacks the stored bytes of one layer; both its digests must be right in the end.
-pub(super) fn unpack_layer<R: Read>(
+pub(super) fn unpack_layer<R: Read + Send>(
     mut stored: R,
     layer: &PickedLayer,
     slot: &LayerSlot,
@@ -133,7 +133,7 @@ pub(super) fn unpack_layer<R: Read>(
     Ok(done)
 }
 
-fn unpack_tar<R: Read>(tar: R, layer: &PickedLayer, slot: &LayerSlot) -> Result<Unpacked, ImageError> {
+fn unpack_tar<R: Read + Send>(tar: R, layer: &PickedLayer, slot: &LayerSlot) -> Result<Unpacked, ImageError> {
     let mut hashing = Hashing::new(tar);
     let root = slot.make_root()?;
     let (done, _) = unpack(Plain(&mut hashing), root)?;

@@ -22,6 +22,8 @@ mod tls;
 mod tree;
 pub mod unpack;
 pub mod user;
+#[cfg(feature = "zstd")]
+mod zstd;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
