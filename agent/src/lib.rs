@@ -2,12 +2,15 @@
 
 pub mod api;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod container;
+pub mod demo;
 pub mod image;
 pub mod logging;
 pub mod logs;
 pub mod node;
+pub mod signals;
 pub mod source;
 pub mod supervisor;
 pub mod volume;

@@ -1,14 +1,17 @@
-//! Composition root.
+//! The binary: all is in the library, so that tests reach it.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // hidden: `podkeep supervisor --run-dir DIR`, see `podkeep::supervisor::spawn`
-    let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    match arguments.as_slice() {
-        [command, option, run_dir] if command == "supervisor" && option == "--run-dir" => {
-            podkeep::supervisor::main(std::path::Path::new(run_dir))
-        }
-        _ => ExitCode::SUCCESS,
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // hidden: `podkeep supervisor --run-dir DIR`, see `podkeep::supervisor::spawn`. It lives for months and touches no
+    // page of memory that it does not need, the command line parser's first of all.
+    if let [_, command, option, run_dir] = arguments.as_slice()
+        && command == "supervisor"
+        && option == "--run-dir"
+    {
+        return podkeep::supervisor::main(std::path::Path::new(run_dir));
     }
+    podkeep::cli::main(arguments)
 }

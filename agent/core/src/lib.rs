@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod reference;
 pub mod resource;
 pub mod resources;
+pub mod status;
 pub mod topology;
 pub mod types;
 pub mod validation;

@@ -1,5 +1,6 @@
 //! One container: what it is made of ([`spec`]) and how the supervisor's child makes it ([`setup`]).
 
+pub mod build;
 pub mod caps;
 mod cgroup;
 mod cgroup_mounts;

@@ -6,3 +6,6 @@ pub mod json;
 pub mod node;
 pub mod suggest;
 pub mod yaml;
+
+mod interim;
+pub use interim::{Running, SourceUpdate, hold, start};

@@ -6,6 +6,7 @@
 //! grow with the number of pods.
 
 pub mod backoff;
+pub mod from_pod;
 pub mod pod;
 pub mod shape;
 

@@ -538,6 +538,21 @@ impl PodRuntime {
         }
     }
 
+    /// What blocked the start of a container may be gone: those whose reason is meant are tried at once.
+    pub fn retry_blocked(&mut self, meant: impl Fn(&str) -> bool) -> bool {
+        let mut any = false;
+        for container in &mut self.containers {
+            if let ContainerState::Waiting { reason, until, .. } = &mut container.state
+                && until.is_some()
+                && meant(reason)
+            {
+                *until = None;
+                any = true;
+            }
+        }
+        any
+    }
+
     /// The namespaces were lost while the pod should run (a pinned one is gone, the reaper was killed).
     pub fn sandbox_lost(&mut self) {
         if self.stage == Stage::Active && matches!(self.sandbox, Sandbox::Ready { .. }) {
