@@ -35,8 +35,31 @@ pub struct Cpu {
     /// Id of the last-level ("uncore") cache group: the cache's id where the kernel tells one, else the lowest CPU
     /// number that shares it; the package where there is no third level.
     pub uncore: u16,
+    /// Lowest CPU number of those that share its outermost cache; the core if none is told.
+    pub last_cache: CpuId,
+    /// Level of that cache; 0 if none is told.
+    pub last_level: u8,
     /// Computing power relative to the strongest CPU, 1 to [`FULL_CAPACITY`]; big.LITTLE boards differ.
     pub capacity: u16,
+}
+
+impl Cpu {
+    /// A CPU that is a core, a cluster and a package of its own, without caches, on node 0.
+    #[must_use]
+    pub const fn alone(id: CpuId) -> Self {
+        Self {
+            id,
+            core: id,
+            cluster: id,
+            package: 0,
+            node: 0,
+            l2: id,
+            uncore: 0,
+            last_cache: id,
+            last_level: 0,
+            capacity: FULL_CAPACITY,
+        }
+    }
 }
 
 /// Huge pages of one size on one node.
@@ -84,11 +107,20 @@ pub struct Topology {
     pub offline: CpuSet,
     /// CPUs the kernel keeps its scheduler away from (`isolcpus=`).
     pub isolated: CpuSet,
+    /// Nodes list CPUs of each other: emulated nodes that say nothing about where memory is. See
+    /// [`Topology::for_placement`].
+    pub nodes_overlap: bool,
 }
 
 impl Default for Topology {
     fn default() -> Self {
-        Self { cpus: Vec::new(), nodes: Vec::new(), offline: CpuSet::EMPTY, isolated: CpuSet::EMPTY }
+        Self {
+            cpus: Vec::new(),
+            nodes: Vec::new(),
+            offline: CpuSet::EMPTY,
+            isolated: CpuSet::EMPTY,
+            nodes_overlap: false,
+        }
     }
 }
 
@@ -130,6 +162,38 @@ impl Topology {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.nodes.iter().fold(0, |sum, node| node.memory_bytes.saturating_add(sum))
+    }
+
+    /// The topology to place work by: emulated nodes that overlap count as one node with all their memory, because
+    /// choosing among them means nothing.
+    #[must_use]
+    pub fn for_placement(&self) -> Self {
+        let mut topology = self.clone();
+        if !self.nodes_overlap {
+            return topology;
+        }
+        let mut nodes = topology.nodes.iter();
+        let Some(mut one) = nodes.next().cloned() else { return topology };
+        for node in nodes {
+            one.cpus = one.cpus.union(&node.cpus);
+            one.memory_bytes = one.memory_bytes.saturating_add(node.memory_bytes);
+            for pool in &node.huge {
+                match one.huge.iter_mut().find(|known| known.page_bytes == pool.page_bytes) {
+                    Some(known) => {
+                        known.pages = known.pages.saturating_add(pool.pages);
+                        known.free = known.free.saturating_add(pool.free);
+                    }
+                    // as many sizes as on any node: it fits
+                    None => drop(one.huge.push(*pool)),
+                }
+            }
+        }
+        one.distances.clear();
+        topology.cpus.iter_mut().for_each(|cpu| cpu.node = one.id);
+        topology.nodes.clear();
+        topology.nodes_overlap = false;
+        drop(topology.nodes.push(one));
+        topology
     }
 
     /// CPUs grouped by what `key` says, in the order of the lowest CPU.
@@ -177,7 +241,7 @@ impl Topology {
         }
         let mut listed = CpuSet::EMPTY;
         for node in &self.nodes {
-            if !node.cpus.is_disjoint(&listed) {
+            if !self.nodes_overlap && !node.cpus.is_disjoint(&listed) {
                 return broken("a CPU belongs to one node", u16::from(node.id));
             }
             listed = listed.union(&node.cpus);
@@ -254,6 +318,11 @@ impl Builder {
         Ok(())
     }
 
+    /// Says that nodes list CPUs of each other.
+    pub fn nodes_overlap(&mut self) {
+        self.topology.nodes_overlap = true;
+    }
+
     /// Sets the CPUs that are switched off and those kept from the scheduler.
     pub fn states(&mut self, offline: CpuSet, isolated: CpuSet) {
         self.topology.offline = offline;
@@ -277,7 +346,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn cpu(id: u16, core: u16, package: u16, node: u8) -> Cpu {
-        Cpu { id, core, cluster: core, package, node, l2: core, uncore: package, capacity: FULL_CAPACITY }
+        Cpu { core, package, node, ..Cpu::alone(id) }
     }
 
     #[test]

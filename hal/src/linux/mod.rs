@@ -1,6 +1,7 @@
 //! The Linux side: everything that talks to the kernel.
 
 pub mod cgroups;
+mod facts;
 pub mod inventory;
 pub mod process;
 pub mod store;

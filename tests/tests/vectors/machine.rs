@@ -6,7 +6,7 @@ use podkeep_core::resource::layout::CpuLayout;
 use podkeep_hal::{
     cpu_set::CpuSet,
     numa_mask::NumaMask,
-    topology::{Builder, Cpu, FULL_CAPACITY, Topology},
+    topology::{Builder, Cpu, Topology},
 };
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub(crate) fn topology(row: &Value) -> Result<Topology, String> {
             |at: usize| cpu[at].as_u64().and_then(|value| u16::try_from(value).ok()).ok_or("bad fixture");
         let (id, core, package, node, uncore) = (field(0)?, field(1)?, field(2)?, field(3)?, field(4)?);
         let node = u8::try_from(node).map_err(|_| "bad fixture")?;
-        let cpu = Cpu { id, core, cluster: core, package, node, l2: core, uncore, capacity: FULL_CAPACITY };
+        let cpu = Cpu { core, package, node, uncore, ..Cpu::alone(id) };
         builder.cpu(cpu).map_err(|error| error.to_string())?;
     }
     builder.finish().map_err(|error| error.to_string())

@@ -15,7 +15,7 @@ use podkeep_core::{
 };
 use podkeep_hal::{
     numa_mask::{NodeId, NumaMask},
-    topology::{Builder, Cpu, FULL_CAPACITY, HugePool},
+    topology::{Builder, Cpu, HugePool},
 };
 use serde_json::Value;
 
@@ -161,8 +161,7 @@ fn after(row: &Value, policy: &StaticMemory) -> Result<(), String> {
 
 fn start(row: &Value) -> Result<(), String> {
     let mut builder = Builder::new();
-    let cpu =
-        Cpu { id: 0, core: 0, cluster: 0, package: 0, node: 0, l2: 0, uncore: 0, capacity: FULL_CAPACITY };
+    let cpu = Cpu::alone(0);
     for node in row["machine"].as_array().into_iter().flatten() {
         let id = u8::try_from(node["id"].as_u64().unwrap()).unwrap();
         let made = builder.node(id, node["memory"].as_u64().unwrap()).unwrap();
