@@ -101,7 +101,7 @@ fn build(spec: &ContainerSpec, place: &Path, given: &Given) -> Result<Built, Fai
     }
     let prepared = identity::prepare(&spec.process, &mut degraded)?;
     let null = if spec.process.tty { None } else { Some(mask::open_null()?) };
-    let connected = mounts::connected_sources(&spec.mounts)?;
+    let connected = mounts::connected_sources(&spec.mounts, &mut degraded)?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).at("mount", "private /")?;
 

@@ -38,12 +38,7 @@ pub(super) fn hide(target: &Target<'_>, paths: &[String]) -> Result<(), Failure>
         } else {
             (clone_of(&null, path)?, false)
         };
-        let cover = Detached {
-            fd: cover,
-            attr: tree::ATTR_RDONLY,
-            recursive_attr: false,
-            propagation: tree::PRIVATE,
-        };
+        let cover = Detached { fd: cover, attr: tree::ATTR_RDONLY, recursive_attr: false, propagation: 0 };
         cover.attach(place.as_fd()).at("masked path", path)?;
         if first {
             empty = Some(cover.fd);
@@ -61,8 +56,7 @@ pub(super) fn protect(target: &Target<'_>, paths: &[String]) -> Result<(), Failu
     for path in paths {
         let Some(place) = existing(target, path)? else { continue };
         let fd = tree::clone_tree(place.as_fd(), true).at("read-only path", path)?;
-        let cover =
-            Detached { fd, attr: tree::ATTR_RDONLY, recursive_attr: false, propagation: tree::PRIVATE };
+        let cover = Detached { fd, attr: tree::ATTR_RDONLY, recursive_attr: false, propagation: 0 };
         cover.attach(place.as_fd()).at("read-only path", path)?;
     }
     Ok(())

@@ -38,7 +38,7 @@ pub(super) struct Detached {
     pub(super) fd: OwnedFd,
     pub(super) attr: u64,
     pub(super) recursive_attr: bool,
-    /// 0: as it is
+    /// 0: as it is, which is private for everything but [`connected_sources`]
     pub(super) propagation: u64,
 }
 
@@ -125,16 +125,57 @@ fn kept_flags(flags: FsFlags) -> MsFlags {
 
 /// Copies of those bind sources that go on talking to the host. To be taken while our mounts are still peers of the
 /// host's: a copy taken later would be cut off.
-pub(super) fn connected_sources(mounts: &[MountSpec]) -> Result<Vec<Option<OwnedFd>>, Failure> {
-    mounts
-        .iter()
-        .map(|mount| match &mount.kind {
-            MountKind::Bind { propagation: Propagation::Slave | Propagation::Shared, .. } => {
-                bind_source(mount)
+pub(super) fn connected_sources(
+    mounts: &[MountSpec],
+    degraded: &mut Vec<String>,
+) -> Result<Vec<Option<OwnedFd>>, Failure> {
+    let mut sources = Vec::with_capacity(mounts.len());
+    for mount in mounts {
+        sources.push(match &mount.kind {
+            MountKind::Bind { source, propagation, .. } if *propagation != Propagation::Private => {
+                check_connected(source, *propagation, degraded)?;
+                bind_source(mount)?
             }
-            _ => Ok(None),
-        })
-        .collect()
+            _ => None,
+        });
+    }
+    Ok(sources)
+}
+
+/// A source on a private mount of the host has nobody to talk to. What the container would make visible on the host
+/// stays hidden then, which is an error; what it would see later it does not see, which is told.
+fn check_connected(
+    source: &Path,
+    propagation: Propagation,
+    degraded: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let at = open_host(source).at("mount", source)?;
+    let tags = propagation_tags(&at).at("mount", source)?;
+    match propagation {
+        Propagation::Shared if !tags.contains("shared:") => Err(failed(
+            "mountPropagation: Bidirectional needs a shared mount (mount --make-rshared)",
+            source,
+            Errno::EINVAL,
+        )),
+        Propagation::Slave if tags.is_empty() => {
+            degraded.push(format!(
+                "mountPropagation: later mounts below '{}' are not seen: it lies on a private mount of the host",
+                source.display()
+            ));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The optional fields of the mount a descriptor lies on (`shared:N master:N`), as in proc_pid_mountinfo(5).
+fn propagation_tags(at: &OwnedFd) -> std::io::Result<String> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", at.as_raw_fd()))?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).unwrap_or_default().trim().to_owned();
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let line = table.lines().find(|line| line.split(' ').next() == Some(id.as_str())).unwrap_or_default();
+    let tags: Vec<&str> = line.split(' ').skip(6).take_while(|word| *word != "-").collect();
+    Ok(tags.join(" "))
 }
 
 /// A detached copy of what a bind mount shows; `None` for other kinds.
@@ -218,7 +259,7 @@ fn detached(
                 open_host(Path::new("/sys/fs/cgroup")).and_then(|at| tree::clone_tree(at.as_fd(), true));
             return host.at("mount", &mount.target).map(|fd| {
                 let mut made = Detached::plain(fd);
-                (made.attr, made.recursive_attr, made.propagation) = (attr, true, tree::PRIVATE);
+                (made.attr, made.recursive_attr) = (attr, true);
                 Some(made)
             });
         }
@@ -244,7 +285,7 @@ fn bind(
         tree::set_idmap(fd.as_fd(), user.fd).at("idmapped mount (hostUsers: false needs it)", source)?;
     }
     let propagation = match propagation {
-        Propagation::Private => tree::PRIVATE,
+        Propagation::Private => 0,
         Propagation::Slave => tree::SLAVE,
         Propagation::Shared => tree::SHARED,
     };

@@ -43,7 +43,7 @@ pub(super) fn make(spec: &RootSpec, user: Option<&UserNs<'_>>, place: &Path) -> 
             Err(errno) => return Err(failed("overlay", &spec.upper, errno)),
         }
     };
-    let root = Detached { fd: root, attr: 0, recursive_attr: false, propagation: tree::PRIVATE };
+    let root = Detached::plain(root);
     let target = open_host(place).at("open", place)?;
     root.attach(target.as_fd()).at("root", place)?;
     Ok(root.fd)

@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("files_masked_and_protected", masked_and_protected),
     ("files_mask_through_a_link", mask_through_a_link),
     ("files_propagation", propagation),
+    ("files_propagation_on_a_private_mount", propagation_on_a_private_mount),
     ("files_missing_source_fails_by_name", missing_source_fails_by_name),
     ("files_order_is_kept", order_is_kept),
     ("files_cgroup_view", cgroup_view),
@@ -308,6 +309,23 @@ fn propagation() {
     umount2(&shared.join("back"), MntFlags::MNT_DETACH).unwrap();
     drop(late);
     stop(&started);
+}
+
+fn propagation_on_a_private_mount() {
+    let world = world();
+    let private = world.dir.join("private");
+    fs::create_dir_all(&private).unwrap();
+    let _private = Mounted::tmpfs(&private);
+    mount(None::<&str>, &private, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+    let with = |to: Propagation| with_bind(bind(&private, "/x"), |_, _, propagation, _| *propagation = to);
+    let mut spec = world.spec("true");
+    spec.mounts.push(with(Propagation::Slave));
+    let ran = world.run_spec(&spec).unwrap();
+    assert!(ran.degraded.len() == 1 && ran.degraded[0].contains("private mount"), "{:?}", ran.degraded);
+    let mut spec = world.spec("true");
+    spec.mounts.push(with(Propagation::Shared));
+    let failure = world.run_spec(&spec).unwrap_err();
+    assert!(failure.step.contains("needs a shared mount"), "{failure}");
 }
 
 fn missing_source_fails_by_name() {

@@ -14,10 +14,10 @@ pub const ATTR_NODEV: u64 = 0x4;
 pub const ATTR_NOEXEC: u64 = 0x8;
 pub const ATTR_IDMAP: u64 = 0x0010_0000;
 
-/// Propagation types [`set_attr`] understands.
-pub const PRIVATE: u64 = libc::MS_PRIVATE as u64;
-pub const SLAVE: u64 = libc::MS_SLAVE as u64;
-pub const SHARED: u64 = libc::MS_SHARED as u64;
+/// Propagation types [`set_attr`] understands: `MS_*`, whose type differs between machines.
+pub const PRIVATE: u64 = 1 << 18;
+pub const SLAVE: u64 = 1 << 19;
+pub const SHARED: u64 = 1 << 20;
 
 const OPEN_TREE_CLONE: libc::c_uint = 1;
 const OPEN_TREE_CLOEXEC: libc::c_uint = libc::O_CLOEXEC as libc::c_uint;

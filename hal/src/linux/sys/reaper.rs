@@ -6,6 +6,10 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use nix::libc;
 
+/// The kernel's set of signals with SIGCHLD in it.
+const CHILD_SIGNAL: u64 = 1 << (libc::SIGCHLD - 1);
+const SET_BYTES: usize = 8;
+
 /// Step for sparing memory; on machines with larger pages a little more is kept.
 const PAGE: usize = 4096;
 
@@ -32,24 +36,35 @@ pub fn run(smaps: OwnedFd, done: RawFd) -> ! {
     // SAFETY: has no preconditions and cannot fail.
     let block = unsafe { libc::pthread_self() } as usize & !(PAGE - 1);
     let (spared_start, spared_end) = (block.saturating_sub(PAGE), block.saturating_add(2 * PAGE));
+    let set = CHILD_SIGNAL;
+    call(
+        libc::SYS_rt_sigprocmask,
+        [libc::SIG_BLOCK as usize, (&raw const set).expose_provenance(), 0, SET_BYTES],
+    );
     // from here on nothing of the heap is owned any more, `text` neither: it is about to vanish
     for (start, end) in ranges.iter().copied().take(count) {
         drop_memory(start, end.min(spared_start));
         drop_memory(start.max(spared_end), end);
     }
-    block_child_signal();
-    // SAFETY: closes a number of ours; its owner is a frame that is never returned to.
-    let _closed = unsafe { libc::close(done) };
+    call(libc::SYS_close, [done as usize, 0, 0, 0]);
     reap_for_ever()
 }
 
+/// All calls of this file, by one function of the C library: the fewer pages of the program are touched, the fewer count.
+/// The answer is only looked at for its sign.
+fn call(number: libc::c_long, args: [usize; 4]) -> libc::c_long {
+    let [first, second, third, fourth] = args;
+    // SAFETY: private to this file. rt_sigprocmask and rt_sigtimedwait read a set on the stack, and all other pointers are
+    // null, which they allow; close gets the number of a descriptor whose owner is a frame that is never returned to;
+    // madvise gets private memory of this process that is read from its file again or never used again (see `run`);
+    // wait4 gets no pointers.
+    unsafe { libc::syscall(number, first, second, third, fourth) }
+}
+
 fn drop_memory(start: usize, end: usize) {
-    if start >= end {
-        return;
+    if start < end {
+        call(libc::SYS_madvise, [start, end - start, libc::MADV_DONTNEED as usize, 0]);
     }
-    let address = core::ptr::without_provenance_mut(start);
-    // SAFETY: private memory of this process; what is not read from its file again is never used again (see `run`).
-    let _dropped = unsafe { libc::madvise(address, end - start, libc::MADV_DONTNEED) };
 }
 
 /// Address ranges that may be dropped: private memory without a file (but the stack), and what was only read from a
@@ -86,35 +101,15 @@ fn candidate(line: &str) -> Option<Option<(usize, usize, bool)>> {
 }
 
 /// SIGCHLD is blocked and so kept pending, to be waited for instead of running code.
-fn block_child_signal() {
-    let set = child_signal();
-    // SAFETY: reads the set; a null old set is allowed.
-    let _blocked = unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
-}
-
 fn reap_for_ever() -> ! {
-    let set = child_signal();
+    // on the stack: the program's constants would be one more page
+    let set = CHILD_SIGNAL;
+    let any_child = usize::MAX;
+    let options = (libc::WNOHANG | libc::__WALL) as usize;
     loop {
-        loop {
-            // SAFETY: a null status is allowed.
-            let reaped = unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
-            if reaped <= 0 {
-                break;
-            }
-        }
-        // SAFETY: reads the set; a null siginfo is allowed.
-        let _signal = unsafe { libc::sigwaitinfo(&raw const set, core::ptr::null_mut()) };
+        while call(libc::SYS_wait4, [any_child, 0, options, 0]) > 0 {}
+        call(libc::SYS_rt_sigtimedwait, [(&raw const set).expose_provenance(), 0, 0, SET_BYTES]);
     }
-}
-
-fn child_signal() -> libc::sigset_t {
-    // SAFETY: sigset_t is an array of integers, for which zero is valid.
-    let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
-    // SAFETY: writes to the set only.
-    let _emptied = unsafe { libc::sigemptyset(&raw mut set) };
-    // SAFETY: writes to the set only.
-    let _added = unsafe { libc::sigaddset(&raw mut set, libc::SIGCHLD) };
-    set
 }
 
 #[cfg(test)]

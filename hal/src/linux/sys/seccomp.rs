@@ -20,7 +20,7 @@ struct Program {
 /// # Errors
 /// `EINVAL` when the length is no multiple of 8, 0 or above what the kernel takes; else the kernel's answer.
 pub fn load(program: &[u8]) -> Result<()> {
-    if program.is_empty() || program.len() % INSTRUCTION != 0 {
+    if program.is_empty() || !program.len().is_multiple_of(INSTRUCTION) {
         return Err(Errno::EINVAL);
     }
     // A copy, since bytes of a file are not aligned for the kernel's structs.
