@@ -343,7 +343,7 @@ fn real_group_is_killed_with_its_forks() {
     wait_ready(&mut child);
     wait_ready(&mut other);
     assert!(group.populated().unwrap());
-    assert_eq!(group.procs().unwrap(), []);
+    assert_eq!(group.procs().unwrap(), [0i32; 0]);
     assert!(one.procs().unwrap().len() >= 3);
     assert!(group.procs_below().unwrap().len() >= 4);
     assert!(group.usage().unwrap().pids.is_none_or(|n| n >= 4));
