@@ -234,6 +234,35 @@ fn old_docker_save_archive_with_linked_layers_loads() {
     assert_eq!(std::fs::read(image.layers[0].join("hello")).unwrap(), b"world");
 }
 
+#[test]
+fn one_of_several_images_is_chosen_by_its_name() {
+    let folder = Folder::new("several");
+    let layer = Tar::default().file("x", "").end();
+    let mut tar = Tar::default();
+    tar.add(&image_support::Entry { name: b"layer.tar", data: &layer, ..image_support::PLAIN });
+    let mut items = Vec::new();
+    for (tag, cmd) in [("docker.io/library/one:v1", "1"), ("localhost/two:latest", "2")] {
+        let config = format!(
+            r#"{{"architecture":"amd64","os":"linux","config":{{"Cmd":["{cmd}"]}},"rootfs":{{"diff_ids":["{}"]}}}}"#,
+            Digest::of(&layer)
+        );
+        let file = format!("{}.json", Digest::of(config.as_bytes()).hex());
+        tar.file(&file, &config);
+        items.push(format!(r#"{{"Config":"{file}","RepoTags":["{tag}"],"Layers":["layer.tar"]}}"#));
+    }
+    tar.file("manifest.json", &format!("[{}]", items.join(",")));
+    std::fs::write(folder.join("two.tar"), tar.end()).unwrap();
+    let store = store(&folder);
+    for (name, cmd) in [("one:v1", "1"), ("two", "2"), ("localhost/two", "2")] {
+        load_as(&store, &folder.join("two.tar"), name).unwrap();
+        assert_eq!(store.get(name).unwrap().unwrap().config.cmd, [cmd], "{name}");
+    }
+    for name in [None, Some("three")] {
+        let error = load(&store, &folder.join("two.tar"), name, &Progress::default()).unwrap_err();
+        assert!(matches!(&error, ImageError::Ambiguous { names, .. } if names.len() == 2), "{error:?}");
+    }
+}
+
 /// The same layers through umoci give the same tree, file by file.
 #[test]
 fn tree_is_the_one_umoci_unpacks() {

@@ -66,6 +66,10 @@ pub enum ImageError {
     InUse {
         name: String,
     },
+    /// part of the firmware
+    Baked {
+        name: String,
+    },
     InvalidName {
         name: String,
         why: String,
@@ -224,6 +228,9 @@ impl fmt::Display for ImageError {
             }
             Self::InUse { name } => {
                 write!(f, "image \"{name}\" is in use by a container; remove the pod first")
+            }
+            Self::Baked { name } => {
+                write!(f, "image \"{name}\" is on a read-only partition and cannot be removed")
             }
             Self::InvalidName { why, .. } => f.write_str(why),
             Self::TooLarge { what, bytes, limit } => {

@@ -25,6 +25,16 @@ pub fn load(
     name: Option<&str>,
     progress: &Progress,
 ) -> Result<Vec<String>, ImageError> {
+    load_from(store, path, name, Origin::Loaded, progress)
+}
+
+pub(super) fn load_from(
+    store: &Store,
+    path: &Path,
+    name: Option<&str>,
+    origin: Origin,
+    progress: &Progress,
+) -> Result<Vec<String>, ImageError> {
     let mut content = Content::open(path)?;
     let picked = pick(&mut content, path, name, store.platform())?;
     let names = names_for(path, name, &picked)?;
@@ -35,9 +45,18 @@ pub fn load(
     })?;
     let manifest = picked.manifest.as_ref().map(|(digest, text)| (digest, text.as_slice()));
     for name in &names {
-        store.commit_image(name, (&picked.config_digest, &picked.config_text), manifest, Origin::Loaded)?;
+        store.commit_image(name, (&picked.config_digest, &picked.config_text), manifest, origin)?;
     }
     Ok(names.iter().map(ToString::to_string).collect())
+}
+
+/// Whether a layout or archive states this name.
+pub(super) fn holds(path: &Path, name: &ImageName) -> Result<bool, ImageError> {
+    let mut content = Content::open(path)?;
+    Ok(super::pick::stated_names(&mut content)?.iter().any(|stated| {
+        // a layout's bare tag would fit any repository
+        stated.contains(['/', ':']) && ImageName::parse(stated).is_ok_and(|stated| name.is_stated_as(&stated))
+    }))
 }
 
 fn names_for(path: &Path, name: Option<&str>, picked: &Picked) -> Result<Vec<ImageName>, ImageError> {

@@ -4,6 +4,7 @@
 //! the same for programs that block anyway.
 
 pub mod auth;
+pub mod bake;
 mod content;
 pub mod digest;
 pub mod error;
@@ -49,6 +50,8 @@ const PARALLEL: usize = 2;
 #[derive(Clone, Debug)]
 pub struct ImageStore {
     store: Store,
+    /// layouts and archives whose images are loaded when they are first wanted
+    preloads: Arc<Vec<PathBuf>>,
     settings: Arc<RegistrySettings>,
     working: Arc<Semaphore>,
 }
@@ -69,6 +72,21 @@ impl ImageStore {
         Self { settings: Arc::new(settings), working, ..self }
     }
 
+    /// Adds what the firmware brings: folders made by `image bake`, used in place; OCI layouts and archives,
+    /// loaded when one of their images is first wanted and not in the store.
+    pub fn with_preloads(mut self, paths: &[PathBuf]) -> Result<Self, ImageError> {
+        let mut preloads = Vec::new();
+        for path in paths {
+            if store::is_baked(path) {
+                self.store = self.store.with_baked(path)?;
+            } else {
+                preloads.push(path.clone());
+            }
+        }
+        self.preloads = Arc::new(preloads);
+        Ok(self)
+    }
+
     /// The image of `name`, if it is complete. A few small reads: 0.1 ms.
     pub fn get(&self, name: &str) -> Result<Option<ImageRecord>, ImageError> {
         self.store.get(name)
@@ -83,7 +101,10 @@ impl ImageStore {
         progress: Arc<Progress>,
     ) -> Result<ImageRecord, ImageError> {
         let missing = || ImageError::NotFound { name: name.to_owned() };
-        let found = self.store.get(name)?;
+        let mut found = self.store.get(name)?;
+        if found.is_none() && self.preload(name, &progress).await? {
+            found = self.store.get(name)?;
+        }
         match (policy, found) {
             (PullPolicy::Never | PullPolicy::IfNotPresent, Some(record)) => Ok(record),
             (PullPolicy::Never, None) => Err(missing()),
@@ -92,6 +113,32 @@ impl ImageStore {
                 self.store.get(name)?.ok_or_else(missing)
             }
         }
+    }
+
+    /// Loads `name` from the preloads that state it.
+    async fn preload(&self, name: &str, progress: &Arc<Progress>) -> Result<bool, ImageError> {
+        if self.preloads.is_empty() {
+            return Ok(false);
+        }
+        let wanted = ImageName::parse(name)?;
+        let _turn = self.working.acquire_arc().await;
+        let (store, preloads, progress) =
+            (self.store.clone(), Arc::clone(&self.preloads), Arc::clone(progress));
+        smol::unblock(move || {
+            for path in preloads.iter() {
+                match load::holds(path, &wanted) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        load::load(&store, path, Some(&wanted.to_string()), &progress)?;
+                        return Ok(true);
+                    }
+                    // a damaged archive hides no other one
+                    Err(error) => log::warn!("preloaded images of \"{}\": {error}", path.display()),
+                }
+            }
+            Ok(false)
+        })
+        .await
     }
 
     /// Pulls; with `IfNotPresent` only if nobody else did while this call waited for its turn.
@@ -146,6 +193,11 @@ impl ImageStore {
 
 impl From<Store> for ImageStore {
     fn from(store: Store) -> Self {
-        Self { store, settings: Arc::default(), working: Arc::new(Semaphore::new(PARALLEL)) }
+        Self {
+            store,
+            preloads: Arc::default(),
+            settings: Arc::default(),
+            working: Arc::new(Semaphore::new(PARALLEL)),
+        }
     }
 }

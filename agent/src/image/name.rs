@@ -39,6 +39,20 @@ impl ImageName {
         Ok(Self { registry: parsed.registry, repository: parsed.repository, tag, digest, is_short })
     }
 
+    /// Whether both mean one image, however they were written.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let parts =
+            |name: &Self| (name.registry.clone(), name.repository.clone(), name.tag.clone(), name.digest);
+        parts(self) == parts(other)
+    }
+
+    /// Whether `stated`, as an archive has it, is this image: also under podman's name for local builds.
+    #[must_use]
+    pub fn is_stated_as(&self, stated: &Self) -> bool {
+        self.is_same(stated) || self.local_alias().is_some_and(|alias| alias.is_same(stated))
+    }
+
     /// The same under `localhost/`, where podman puts local builds.
     #[must_use]
     pub fn local_alias(&self) -> Option<Self> {

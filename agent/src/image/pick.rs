@@ -46,6 +46,18 @@ pub(super) fn pick(
     Err(not_an_image(path, "it holds neither index.json nor manifest.json"))
 }
 
+/// All names that an archive states.
+pub(super) fn stated_names(content: &mut Content) -> Result<Vec<String>, ImageError> {
+    if content.has("index.json") {
+        let text = content.read_small("index.json", oci::MANIFEST_LIMIT)?;
+        let index: Manifest = oci::parse("index.json", &text)?;
+        return Ok(index.manifests.iter().flat_map(names_of).map(str::to_owned).collect());
+    }
+    let text = content.read_small("manifest.json", oci::MANIFEST_LIMIT)?;
+    let images: Vec<DockerImage> = oci::parse("manifest.json", &text)?;
+    Ok(images.into_iter().flat_map(|image| image.repo_tags).collect())
+}
+
 fn pick_layout(
     content: &mut Content,
     path: &std::path::Path,
@@ -120,9 +132,7 @@ fn names_of(descriptor: &Descriptor) -> impl Iterator<Item = &str> {
 fn is_same_name(stated: &str, wanted: &str) -> bool {
     let whole = |text: &str| super::name::ImageName::parse(text).ok();
     let Some(wanted) = whole(wanted) else { return stated == wanted };
-    wanted.tag.as_deref() == Some(stated)
-        || whole(stated)
-            .is_some_and(|stated| stated == wanted || Some(&stated) == wanted.local_alias().as_ref())
+    wanted.tag.as_deref() == Some(stated) || whole(stated).is_some_and(|stated| wanted.is_stated_as(&stated))
 }
 
 /// All manifests of nested indexes.

@@ -103,11 +103,14 @@ struct NameFile {
     source: Origin,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LayerFile {
     bytes: u64,
     entries: u64,
+    /// digest of the unpacked tree, of baked layers
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<String>,
 }
 
 const NAME_LIMIT: u64 = 16 * 1024;
@@ -116,6 +119,8 @@ const NAME_LIMIT: u64 = 16 * 1024;
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
+    /// read-only folders of the same form, used in place
+    baked: Vec<PathBuf>,
     platform: Platform,
 }
 
@@ -139,7 +144,11 @@ impl Store {
 
     /// The same for another machine: `image pack` and tests.
     pub fn open_for(state_dir: &Path, platform: Platform) -> Result<Self, ImageError> {
-        let store = Self { root: state_dir.join("images"), platform };
+        Self::at(state_dir.join("images"), platform)
+    }
+
+    pub(super) fn at(root: PathBuf, platform: Platform) -> Result<Self, ImageError> {
+        let store = Self { root, baked: Vec::new(), platform };
         for folder in ["", "layers", "configs", "manifests", "names", "tmp", "bad"] {
             let path = store.root.join(folder);
             // layers hold setuid programs: nobody but root may reach them
@@ -148,6 +157,31 @@ impl Store {
         }
         store.clean_leftovers()?;
         Ok(store)
+    }
+
+    /// Adds a folder that `image bake` made, on a partition that may be read-only. Its images are used in place;
+    /// a name of the store itself wins over the same name there.
+    pub fn with_baked(mut self, folder: &Path) -> Result<Self, ImageError> {
+        if !is_baked(folder) {
+            return Err(ImageError::NotAnImage {
+                path: folder.to_owned(),
+                why: "it is no folder of baked images".to_owned(),
+            });
+        }
+        self.baked.push(folder.to_owned());
+        // a folder whose index says what it does not hold is found now, not when a pod needs it
+        for entry in self.names_in(folder)? {
+            if self.record(entry.clone())?.is_none() {
+                let why = format!("image \"{}\" is incomplete there", entry.name);
+                return Err(ImageError::Corrupt { path: folder.to_owned(), why });
+            }
+        }
+        Ok(self)
+    }
+
+    /// The store's own folder, then the baked ones.
+    fn roots(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.root.as_path()).chain(self.baked.iter().map(PathBuf::as_path))
     }
 
     #[must_use]
@@ -182,7 +216,7 @@ impl Store {
     }
 
     fn by_id(&self, id: &Digest, name: &str) -> Result<Option<ImageRecord>, ImageError> {
-        if !self.small_path("configs", id).exists() {
+        if self.small("configs", id)?.is_none() {
             return self.by_manifest(id, name);
         }
         let text = id.to_string();
@@ -214,10 +248,7 @@ impl Store {
         let mut layers = Vec::new();
         let mut size = 0u64;
         for diff_id in distinct(&diff_ids) {
-            let path = self.layer_path(&diff_id);
-            if !path.is_dir() {
-                return Ok(None);
-            }
+            let Some(path) = self.find_layer(&diff_id) else { return Ok(None) };
             let about = self.layer_file(&diff_id);
             size = size.saturating_add(about.bytes);
             layers.push((path, about.entries));
@@ -272,7 +303,7 @@ impl Store {
     pub fn remove(&self, name: &str, in_use: &BTreeSet<String>) -> Result<Vec<String>, ImageError> {
         let missing = || ImageError::NotFound { name: name.to_owned() };
         let id = Digest::parse(name).ok().or_else(|| Digest::from_hex(name)).map(|id| id.to_string());
-        let entries = self.names()?;
+        let entries = self.names_in(&self.root)?;
         let doomed: Vec<&NameFile> = match &id {
             Some(id) => entries.iter().filter(|entry| entry.image == *id).collect(),
             None => {
@@ -286,6 +317,9 @@ impl Store {
                     .collect()
             }
         };
+        if doomed.is_empty() && self.get(name)?.is_some() {
+            return Err(ImageError::Baked { name: name.to_owned() });
+        }
         let image = doomed.first().ok_or_else(missing)?.image.clone();
         let last = doomed.len() == entries.iter().filter(|entry| entry.image == image).count();
         if last && in_use.contains(&image) {
@@ -305,8 +339,9 @@ impl Store {
     /// Marks a name as never to be removed to make room.
     pub fn set_pinned(&self, name: &str, pinned: bool) -> Result<(), ImageError> {
         let whole = ImageName::parse(name)?.to_string();
-        let mut entry =
-            self.name_file(&whole)?.ok_or_else(|| ImageError::NotFound { name: name.to_owned() })?;
+        let mut entry = self
+            .read_name(&self.name_path(&whole))?
+            .ok_or_else(|| ImageError::NotFound { name: name.to_owned() })?;
         entry.pinned = pinned;
         self.write_name(&entry)
     }
@@ -398,7 +433,11 @@ impl Store {
 
     #[must_use]
     pub(super) fn has_layer(&self, diff_id: &Digest) -> bool {
-        self.layer_path(diff_id).is_dir()
+        self.find_layer(diff_id).is_some()
+    }
+
+    fn find_layer(&self, diff_id: &Digest) -> Option<PathBuf> {
+        self.roots().map(|root| root.join("layers").join(diff_id.file_name())).find(|path| path.is_dir())
     }
 
     /// Waits until nobody else unpacks this layer; `None`: it is in the store (by now).
@@ -423,7 +462,7 @@ impl Store {
 
     /// Makes an unpacked layer visible.
     pub(super) fn commit_layer(&self, slot: LayerSlot, bytes: u64, entries: u64) -> Result<(), ImageError> {
-        let about = serde_json::to_vec(&LayerFile { bytes, entries }).unwrap_or_default();
+        let about = serde_json::to_vec(&LayerFile { bytes, entries, tree: None }).unwrap_or_default();
         let root = slot.folder.join("root");
         // the content of all files reaches the disk before the name does
         nix::unistd::syncfs(&*slot.lock).map_err(|e| ImageError::errno("sync", &root, e))?;
@@ -456,30 +495,44 @@ impl Store {
         })
     }
 
+    /// All names; one of the store's own folder hides the same name elsewhere.
     fn names(&self) -> Result<Vec<NameFile>, ImageError> {
-        let folder = self.root.join("names");
-        let mut names = Vec::new();
-        for file in file_names(&folder)?.iter().filter(|name| name.ends_with(".json")) {
-            names.extend(self.read_name(&folder.join(file))?);
+        let mut names: Vec<NameFile> = Vec::new();
+        for root in self.roots() {
+            for entry in self.names_in(root)? {
+                if names.iter().all(|known| known.name != entry.name) {
+                    names.push(entry);
+                }
+            }
         }
         names.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(names)
     }
 
+    fn names_in(&self, root: &Path) -> Result<Vec<NameFile>, ImageError> {
+        let folder = root.join("names");
+        let mut names = Vec::new();
+        for file in file_names(&folder)?.iter().filter(|name| name.ends_with(".json")) {
+            names.extend(self.read_name(&folder.join(file))?);
+        }
+        Ok(names)
+    }
+
     fn name_file(&self, name: &str) -> Result<Option<NameFile>, ImageError> {
-        self.read_name(&self.name_path(name))
+        for root in self.roots() {
+            if let Some(entry) = self.read_name(&root.join("names").join(name_file_name(name)))? {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     /// A damaged file is set aside: it is one name that has to be loaded again.
     fn read_name(&self, path: &Path) -> Result<Option<NameFile>, ImageError> {
         let Some(text) = read_if_there(path, NAME_LIMIT)? else { return Ok(None) };
         let entry = serde_json::from_slice::<NameFile>(&text).ok();
-        let entry = entry.filter(|entry| self.name_path(&entry.name) == *path);
+        let entry = entry.filter(|entry| path.file_name() == Some(name_file_name(&entry.name).as_ref()));
         if entry.is_none() {
-            log::warn!(
-                "image store: \"{}\" is damaged and set aside; its image must be loaded again",
-                path.display()
-            );
             self.set_aside(path)?;
         }
         Ok(entry)
@@ -492,16 +545,14 @@ impl Store {
 
     /// A file whose name is the digest of its content; damaged: set aside.
     fn small(&self, folder: &str, digest: &Digest) -> Result<Option<Vec<u8>>, ImageError> {
-        let path = self.small_path(folder, digest);
-        let Some(text) = read_if_there(&path, oci::CONFIG_LIMIT)? else { return Ok(None) };
-        if Digest::of(&text) == *digest {
-            return Ok(Some(text));
+        for root in self.roots() {
+            let path = root.join(folder).join(small_name(digest));
+            let Some(text) = read_if_there(&path, oci::CONFIG_LIMIT)? else { continue };
+            if Digest::of(&text) == *digest {
+                return Ok(Some(text));
+            }
+            self.set_aside(&path)?;
         }
-        log::warn!(
-            "image store: \"{}\" is damaged and set aside; its image must be loaded again",
-            path.display()
-        );
-        self.set_aside(&path)?;
         Ok(None)
     }
 
@@ -510,8 +561,13 @@ impl Store {
     }
 
     fn set_aside(&self, path: &Path) -> Result<(), ImageError> {
-        let name = path.file_name().unwrap_or_default();
-        let bad = self.root.join("bad").join(name);
+        let shown = path.display();
+        if !path.starts_with(&self.root) {
+            log::warn!("image store: \"{shown}\" is damaged and not used; write the partition again");
+            return Ok(());
+        }
+        log::warn!("image store: \"{shown}\" is damaged and set aside; its image must be loaded again");
+        let bad = self.root.join("bad").join(path.file_name().unwrap_or_default());
         match fs::rename(path, &bad) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(ImageError::io("set aside", path, &error))
@@ -542,9 +598,12 @@ impl Store {
     }
 
     fn layer_file(&self, diff_id: &Digest) -> LayerFile {
-        let text = read_if_there(&self.small_path("layers", diff_id), NAME_LIMIT).ok().flatten();
+        let read =
+            |root: &Path| read_if_there(&root.join("layers").join(small_name(diff_id)), NAME_LIMIT).ok()?;
+        let text = self.roots().find_map(read);
         // without the file a layer is taken to have content of unknown size
-        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(LayerFile { bytes: 0, entries: 1 })
+        let unknown = LayerFile { bytes: 0, entries: 1, tree: None };
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(unknown)
     }
 
     fn layer_path(&self, diff_id: &Digest) -> PathBuf {
@@ -552,12 +611,60 @@ impl Store {
     }
 
     fn small_path(&self, folder: &str, digest: &Digest) -> PathBuf {
-        self.root.join(folder).join(format!("{}.json", digest.file_name()))
+        self.root.join(folder).join(small_name(digest))
     }
 
     fn name_path(&self, name: &str) -> PathBuf {
-        self.root.join("names").join(format!("{}.json", Digest::of(name.as_bytes()).hex()))
+        self.root.join("names").join(name_file_name(name))
     }
+
+    /// Reads all of an image and compares it with the digests that `image bake` wrote. Layers without such a
+    /// digest are passed over; gives the number of those compared.
+    pub fn verify(&self, image: &ImageRecord) -> Result<usize, ImageError> {
+        let mut compared = 0;
+        for layer in &image.layers {
+            let name = layer.file_name().and_then(|name| name.to_str()?.strip_prefix("sha256-"));
+            let about = name.and_then(Digest::from_hex).map(|diff_id| self.layer_file(&diff_id));
+            let Some(expected) = about.and_then(|about| about.tree) else { continue };
+            let found = super::bake::tree_digest(layer)?.to_string();
+            if found != expected {
+                return Err(ImageError::DigestMismatch { what: "unpacked layer", expected, found });
+            }
+            compared += 1;
+        }
+        Ok(compared)
+    }
+
+    /// Ends the making of a baked folder: digests of all trees, and nothing left that only a live store needs.
+    pub(super) fn seal(self) -> Result<(), ImageError> {
+        for diff_id in self.digests("layers")? {
+            let mut about = self.layer_file(&diff_id);
+            about.tree = Some(super::bake::tree_digest(&self.layer_path(&diff_id))?.to_string());
+            self.write_small("layers", &diff_id, &serde_json::to_vec(&about).unwrap_or_default())?;
+        }
+        for mut entry in self.names_in(&self.root)? {
+            entry.pinned = true;
+            self.write_name(&entry)?;
+        }
+        for folder in ["tmp", "bad"] {
+            let path = self.root.join(folder);
+            fs::remove_dir(&path).map_err(|e| ImageError::io("remove", &path, &e))?;
+        }
+        remove_if_there(&self.root.join("lock"))
+    }
+}
+
+/// Whether a folder has the form of a baked one.
+pub(super) fn is_baked(folder: &Path) -> bool {
+    ["names", "configs", "layers"].iter().all(|name| folder.join(name).is_dir())
+}
+
+fn small_name(digest: &Digest) -> String {
+    format!("{}.json", digest.file_name())
+}
+
+fn name_file_name(name: &str) -> String {
+    format!("{}.json", Digest::of(name.as_bytes()).hex())
 }
 
 impl LayerSlot {
