@@ -244,7 +244,7 @@ fn container_limits(node: &Node, pod: &Pod, container: &Container) -> Limits {
         cpu_period_us: quota.map(|_| period),
         memory_max: limit("memory").or_else(|| of_pod("memory")).map(|amount| amount.bytes()),
         // one process more than its limit ends the container, not a random child (the kubelet's default on v2)
-        memory_oom_group: Some(!node.settings.single_process_oom_kill),
+        memory_oom_group: node.unified_memory().then_some(!node.settings.single_process_oom_kill),
         hugetlb,
         ..Limits::default()
     }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use podkeep_core::image::PullBackoff;
 use podkeep_core::lifecycle::pod::Event;
 use podkeep_core::types::{ConfigMap, Pod, Secret};
-use podkeep_hal::linux::cgroups::Cgroups;
+use podkeep_hal::linux::cgroups::{Cgroups, Flavour};
 use podkeep_hal::linux::store::Store;
 use smol::LocalExecutor;
 use smol::channel::{Receiver, Sender};
@@ -134,6 +134,12 @@ impl Node {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether memory is limited by control groups of version 2; version 1 knows no group kill.
+    #[must_use]
+    pub fn unified_memory(&self) -> bool {
+        self.cgroups.as_ref().is_some_and(|all| all.flavour() == Flavour::Unified)
     }
 
     /// Notes an event of a pod.

@@ -39,7 +39,7 @@ pub fn of(node: &Node, pod: &Pod, container: &Container) -> Result<Rights, Block
     if !lost.unavailable.is_empty() {
         words.push(format!("capabilities this machine lacks are left out: {}", lost.unavailable.join(", ")));
     }
-    let filter = filter(node, pod, container, privileged);
+    let filter = filter(pod, container, privileged);
     let seccomp = node.filters.program(&filter, mask).map_err(Blocked::config)?;
     Ok(Rights {
         capabilities: caps::sets(mask),
@@ -49,7 +49,7 @@ pub fn of(node: &Node, pod: &Pod, container: &Container) -> Result<Rights, Block
     })
 }
 
-fn filter(node: &Node, pod: &Pod, container: &Container, privileged: bool) -> Filter {
+fn filter(pod: &Pod, container: &Container, privileged: bool) -> Filter {
     if privileged {
         // as the container runtimes: a privileged container is not confined whatever its profile says
         return Filter::Unconfined;
@@ -63,8 +63,7 @@ fn filter(node: &Node, pod: &Pod, container: &Container, privileged: bool) -> Fi
         Some(profile) if profile.profile_type == "Unconfined" => Filter::Unconfined,
         Some(profile) if profile.profile_type == "Localhost" => localhost(profile),
         Some(_) => Filter::RuntimeDefault,
-        // stricter than the kubelet, whose default is no filter unless `seccompDefault` is set
-        None if node.settings.kubelet.seccomp_default == Some(false) => Filter::Unconfined,
+        // stricter than the kubelet, which filters only where `seccompDefault` is set (docs/differences.md)
         None => Filter::RuntimeDefault,
     }
 }
