@@ -139,7 +139,7 @@ impl Node {
     /// Whether memory is limited by control groups of version 2; version 1 knows no group kill.
     #[must_use]
     pub fn unified_memory(&self) -> bool {
-        self.cgroups.as_ref().is_some_and(|all| all.flavour() == Flavour::Unified)
+        self.cgroups.as_ref().is_some_and(|all| all.flavour() == Flavour::V2)
     }
 
     /// Notes an event of a pod.
