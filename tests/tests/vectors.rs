@@ -21,20 +21,30 @@ mod cpuset;
 mod devices;
 #[path = "vectors/env_expansion.rs"]
 mod env_expansion;
+#[path = "vectors/eviction_config.rs"]
+mod eviction_config;
 #[path = "vectors/machine.rs"]
 mod machine;
 #[path = "vectors/memory_policy_static.rs"]
 mod memory_policy_static;
 #[path = "vectors/oom_score_adj.rs"]
 mod oom_score_adj;
+#[path = "vectors/pod_phase.rs"]
+mod pod_phase;
 #[path = "vectors/pod_validation.rs"]
 mod pod_validation;
 #[path = "vectors/pods.rs"]
 mod pods;
+#[path = "vectors/probe_results.rs"]
+mod probe_results;
 #[path = "vectors/qos.rs"]
 mod qos;
 #[path = "vectors/quantity.rs"]
 mod quantity;
+#[path = "vectors/resolv_conf.rs"]
+mod resolv_conf;
+#[path = "vectors/shutdown_priority.rs"]
+mod shutdown_priority;
 #[path = "vectors/static_pod_identity.rs"]
 mod static_pod_identity;
 #[path = "vectors/topology_merge.rs"]
@@ -61,11 +71,16 @@ const TABLE: &[(&str, Check)] = &[
     ("device_allocate.json", Check::Plain(devices::check_allocate)),
     ("device_hints.json", Check::Plain(devices::check_hints)),
     ("env_expansion.json", Check::Full(env_expansion::check)),
+    ("eviction_config.json", Check::Full(eviction_config::check)),
     ("memory_policy_static.json", Check::Plain(memory_policy_static::check)),
     ("oom_score_adj.json", Check::Full(oom_score_adj::check)),
+    ("pod_phase.json", Check::Full(pod_phase::check)),
     ("pod_validation.json", Check::Full(pod_validation::check)),
+    ("probe_results.json", Check::Full(probe_results::check)),
     ("qos.json", Check::Full(qos::check)),
     ("quantity.json", Check::Full(quantity::check)),
+    ("resolv_conf.json", Check::Full(resolv_conf::check)),
+    ("shutdown_priority.json", Check::Full(shutdown_priority::check)),
     ("static_pod_identity.json", Check::Full(static_pod_identity::check)),
     ("topology_merge.json", Check::Plain(topology_merge::check)),
 ];
