@@ -18,7 +18,7 @@ use podkeep_core::types::Object;
 
 use crate::source::decode::{self, MAX_FILE};
 use crate::source::fill::Filling;
-use crate::source::node::{Node, Position, Shown, Value};
+use crate::source::node::{Node, Position, Value, display_path};
 
 /// Settings with all defaults filled in, and what their author should know.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ pub fn load(file: Option<&Path>, drop_ins: Option<&Path>) -> Result<Settings, Co
     }
     let mut texts = Vec::new();
     for path in &paths {
-        texts.push((display(path), read(path)?));
+        texts.push((display_path(path), read(path)?));
     }
     let texts: Vec<(&str, &[u8])> =
         texts.iter().map(|(name, text)| (name.as_str(), text.as_slice())).collect();
@@ -79,12 +79,8 @@ pub fn from_texts(texts: &[(&str, &[u8])]) -> Result<Settings, ConfigError> {
     reading.settings()
 }
 
-fn display(path: &Path) -> String {
-    Shown(&path.to_string_lossy()).full()
-}
-
 fn unreadable(path: &Path, what: &str) -> ConfigError {
-    let finding = Finding { file: display(path), message: what.to_string(), ..Finding::default() };
+    let finding = Finding { file: display_path(path), message: what.to_string(), ..Finding::default() };
     ConfigError { stage: Stage::Decode, findings: vec![finding] }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::types::{ConfigMap, ObjectMeta, Pod, Secret};
@@ -30,6 +31,58 @@ impl Object {
             Object::Secret(secret) => &secret.metadata,
         }
     }
+}
+
+/// Where objects come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    File,
+    Http,
+}
+
+impl SourceKind {
+    /// The value of the annotation `kubernetes.io/config.source`.
+    pub fn name(self) -> &'static str {
+        match self {
+            SourceKind::File => "file",
+            SourceKind::Http => "http",
+        }
+    }
+}
+
+/// One file, or one address. The order decides between two that claim one name and nothing else tells them apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileKey {
+    pub source: SourceKind,
+    /// the path in its own bytes, or the address
+    pub path: Vec<u8>,
+}
+
+/// What a file holds now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileReport {
+    pub file: FileKey,
+    /// the path as messages show it
+    pub name: String,
+    /// `None`: the file cannot be used, what it held before stays in force
+    pub objects: Option<Vec<Placed>>,
+    /// nanoseconds since 1970: the last change of its inode, 0 if unknown. The older of two files was first.
+    pub since: i128,
+    pub warnings: Vec<Finding>,
+    pub errors: Vec<Finding>,
+}
+
+/// What changed at a source since its last update. Files that are not named are as they were.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceUpdate {
+    pub source: SourceKind,
+    pub files: Vec<FileReport>,
+    /// files that are gone
+    pub removed: Vec<FileKey>,
+    /// the state of the source as a whole (folder missing, address does not answer); replaces earlier notes
+    pub notes: Vec<Finding>,
+    /// all of the source was read at least once: what it does not name is not wanted
+    pub complete: bool,
 }
 
 /// An object and where in its file it begins.

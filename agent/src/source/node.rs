@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Nesting deeper than this is refused while parsing; a pod needs about 12.
 pub const MAX_DEPTH: usize = 64;
@@ -192,17 +194,6 @@ impl<'p> Iterator for Steps<'p> {
 /// A foreign text in a message: quoted, control characters escaped, at most 40 characters.
 pub struct Shown<'a>(pub &'a str);
 
-impl Shown<'_> {
-    /// The whole text with control characters escaped, without quotes: for names of files.
-    pub fn full(&self) -> String {
-        let mut text = String::new();
-        for c in self.0.chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-        }
-        text
-    }
-}
-
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("'")?;
@@ -218,6 +209,20 @@ impl fmt::Display for Shown<'_> {
         }
         f.write_str("'")
     }
+}
+
+/// A path for people: control characters and bytes that are no text are escaped, so two paths never look alike.
+pub fn display_path(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
 }
 
 /// The meaning of a plain scalar, as the kubelet's reader (YAML 1.1 without base 60) has it.

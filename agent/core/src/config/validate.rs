@@ -333,7 +333,8 @@ fn shutdown(c: &KubeletConfiguration, faults: &mut Faults) {
         let message = format!("{critical} is more than shutdownGracePeriod, which is {all}");
         faults.add("shutdownGracePeriodCriticalPods", message);
     }
-    if !c.shutdown_grace_period_by_pod_priority.is_empty() && !(all.is_zero() && critical.is_zero()) {
+    let by_priority = !c.shutdown_grace_period_by_pod_priority.is_empty();
+    if by_priority && (!all.is_zero() || !critical.is_zero()) {
         let message = "not together with shutdownGracePeriod or shutdownGracePeriodCriticalPods";
         faults.add("shutdownGracePeriodByPodPriority", message);
     }
