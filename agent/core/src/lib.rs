@@ -3,6 +3,7 @@
 extern crate alloc;
 
 pub mod checkpoint;
+pub mod admission;
 pub mod config;
 pub mod defaults;
 pub mod desired;

@@ -273,6 +273,7 @@ async fn start_container(node: &Rc<Node>, uid: &Uid, name: String, attempt: u32)
     node.pods.borrow_mut().containers.insert(id.clone(), (uid.clone(), name.clone(), attempt));
     match try_start(node, uid, &name, attempt, &id).await {
         Ok((state, image_id, mut degraded)) => {
+            watch_memory(node, uid, &name, &state.id);
             degraded.extend(state.degraded);
             let at = podkeep_core::lifecycle::Now { boot: state.started_boot_ns, wall: state.started_at_ns };
             Event::Started { name, id: state.id, pid: state.pid, attempt, image_id, degraded, at }
@@ -297,6 +298,24 @@ async fn start_container(node: &Rc<Node>, uid: &Uid, name: String, attempt: u32)
             let retry_at = blocked.retry_at.unwrap_or_else(|| now.boot.saturating_add(RETRY));
             Event::StartBlocked { name, reason: blocked.reason.into(), message: blocked.message, retry_at }
         }
+    }
+}
+
+/// Containers with a memory limit are watched for kills that they survive.
+pub fn watch_memory(node: &Node, uid: &Uid, name: &str, id: &str) {
+    let group = {
+        let pods = node.pods.borrow();
+        let Some(entry) = pods.entries.get(uid) else { return };
+        let spec = &entry.pod.spec;
+        let limited = spec
+            .init_containers
+            .iter()
+            .chain(&spec.containers)
+            .any(|one| one.name == name && one.resources.limits.contains_key("memory"));
+        limited.then(|| container_cgroup(&entry.cgroup, id))
+    };
+    if let Some(group) = group {
+        super::oom::watch(node, uid, name, id, &group);
     }
 }
 

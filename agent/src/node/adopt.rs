@@ -179,6 +179,9 @@ async fn adopt_container(node: &Rc<Node>, state: &ContainerState) {
         container.degraded.clone_from(&state.degraded);
     }
     drop(pods);
+    if state.exit.is_none() {
+        act::watch_memory(node, &uid, &labels.container, &state.id);
+    }
     if let Some(id) = older {
         let node = node.clone();
         let executor = node.executor.clone();

@@ -12,6 +12,7 @@ mod adopt;
 pub mod events;
 pub mod files;
 pub mod image;
+pub mod oom;
 pub mod pods;
 pub mod record;
 mod records;
@@ -112,6 +113,7 @@ pub struct Node {
     /// version of the supervisor's program
     pub supervisor: RefCell<String>,
     pub pull_backoff: RefCell<PullBackoff>,
+    pub oom: oom::OomWatch,
     turns: Sender<Turn>,
     flushing: Cell<bool>,
 }
@@ -311,6 +313,7 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
         watchers: RefCell::default(),
         supervisor: RefCell::default(),
         pull_backoff: RefCell::default(),
+        oom: oom::OomWatch::new(),
         turns: sender.clone(),
         flushing: Cell::new(false),
     });
@@ -318,6 +321,7 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
     adopt::adopt(&node, first.sandboxes, first.containers).await;
     executor.spawn(forward(link_events, sender.clone(), Turn::Link)).detach();
     executor.spawn(signals.run(sender.clone())).detach();
+    executor.spawn(oom::run(node.clone())).detach();
     crate::api::server::listen(&node)?;
     let mut sources = crate::source::start(&node, &sender)?;
     log::info!(node = node.settings.node_name.as_str(); "podkeep {} is up", crate::cli::VERSION);
@@ -439,6 +443,7 @@ async fn link_event(node: &Rc<Node>, event: LinkEvent) {
 async fn container_exited(node: &Rc<Node>, id: &str, exit: &Exit) {
     let known = node.pods.borrow().containers.get(id).cloned();
     let Some((uid, name, attempt)) = known else { return };
+    oom::forget(node, id);
     let ended = act::terminated(node, &uid, &name, id, attempt, exit).await;
     turn(node, &uid, Some(Event::Exited { name, exit: ended }));
 }

@@ -156,7 +156,11 @@ impl Pods {
 /// A new entry for a pod that is taken on now.
 #[must_use]
 pub fn new_entry(node: &Node, wanted: &Wanted) -> Entry {
-    let runtime = PodRuntime::new(pod_shape(&wanted.pod), node.settings.backoff, clock::now());
+    let mut runtime = PodRuntime::new(pod_shape(&wanted.pod), node.settings.backoff, clock::now());
+    if let Err(refused) = podkeep_core::admission::admit(&wanted.pod, &node.settings.kubelet.allowed_unsafe_sysctls) {
+        log::warn!(pod = full_name(&wanted.pod).as_str(); "{}: {}", refused.reason, refused.message);
+        runtime.stage = Stage::Done { failed: true, reason: refused.reason.to_owned(), message: refused.message };
+    }
     let uid: Uid = wanted.pod.metadata.uid.as_str().into();
     Entry {
         cgroup: act::pod_cgroup(node, &wanted.pod),
