@@ -32,9 +32,18 @@ const SAFE_SYSCTLS: [&str; 12] = [
 /// `net/ipv4/x` and `net.ipv4.x` are the same setting; a first `/` means that dots are part of a name.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(at) if name.get(at..).is_some_and(|rest| rest.starts_with('/')) => {
-            name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect()
-        }
+        Some(at) if name.get(at..).is_some_and(|rest| rest.starts_with('/')) => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => String::from(name),
     }
 }
@@ -53,7 +62,9 @@ pub fn admit(pod: &Pod, allowed_sysctls: &[String]) -> Result<(), Rejection> {
     if os != "linux" && !os.is_empty() {
         return Err(Rejection {
             reason: "PodOSNotSupported",
-            message: format!("Failed to admit pod as the OS field doesn't match node OS: '{os}' is not 'linux'"),
+            message: format!(
+                "Failed to admit pod as the OS field doesn't match node OS: '{os}' is not 'linux'"
+            ),
         });
     }
     let sysctls = pod.spec.security_context.iter().flat_map(|security| &security.sysctls);
@@ -66,7 +77,9 @@ pub fn admit(pod: &Pod, allowed_sysctls: &[String]) -> Result<(), Rejection> {
         if pod.spec.host_network && name.starts_with("net.") {
             return forbidden(format!("forbidden sysctl: \"{name}\" not allowed with host net enabled"));
         }
-        let of_ipc = name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name.starts_with("fs.mqueue.");
+        let of_ipc = name.starts_with("kernel.shm")
+            || name.starts_with("kernel.msg")
+            || name.starts_with("fs.mqueue.");
         if pod.spec.host_ipc && of_ipc {
             return forbidden(format!("forbidden sysctl: \"{name}\" not allowed with host ipc enabled"));
         }

@@ -2,8 +2,8 @@
 #![no_std]
 extern crate alloc;
 
-pub mod checkpoint;
 pub mod admission;
+pub mod checkpoint;
 pub mod config;
 pub mod defaults;
 pub mod desired;

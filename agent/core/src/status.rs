@@ -6,13 +6,14 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::lifecycle::pod::{
     ContainerRuntime, ContainerState as State, PodRuntime, Sandbox, Stage, Step, Terminated,
 };
 use crate::lifecycle::{ContainerKind, Now, SECOND};
+use crate::phase::{self, Phase};
 use crate::types::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     Pod, PodCondition, PodStatus, Time, value,
@@ -135,103 +136,6 @@ fn back_off_message(container: &ContainerRuntime) -> String {
     text
 }
 
-/// Pending, Running, Succeeded, Failed.
-#[must_use]
-pub fn phase(pod: &PodRuntime) -> &'static str {
-    if let Stage::Done { failed, .. } = &pod.stage {
-        return if *failed { value::FAILED } else { value::SUCCEEDED };
-    }
-    let mains = || pod.containers.iter().filter(|container| container.shape.kind == ContainerKind::Main);
-    let ran = |container: &ContainerRuntime| container.starts > 0;
-    if mains().all(ran) && !pod.containers.is_empty() { value::RUNNING } else { value::PENDING }
-}
-
-struct Readiness {
-    initialized: bool,
-    unready: Vec<String>,
-    incomplete: Vec<String>,
-}
-
-fn readiness(pod: &PodRuntime, statuses: &[ContainerStatus]) -> Readiness {
-    let mut found = Readiness { initialized: true, unready: Vec::new(), incomplete: Vec::new() };
-    for (container, status) in pod.containers.iter().zip(statuses) {
-        match container.shape.kind {
-            ContainerKind::Main if !status.ready => found.unready.push(status.name.clone()),
-            ContainerKind::Sidecar if !status.ready => {
-                found.unready.push(status.name.clone());
-                found.incomplete.push(status.name.clone());
-            }
-            ContainerKind::Init if !status.ready => found.incomplete.push(status.name.clone()),
-            _ => {}
-        }
-    }
-    found.initialized = pod.initialized || found.incomplete.is_empty();
-    found
-}
-
-fn named(prefix: &str, names: &[String]) -> String {
-    format!("{prefix}: [{}]", names.join(" "))
-}
-
-fn conditions(pod: &PodRuntime, statuses: &[ContainerStatus], facts: &StatusFacts<'_>) -> Vec<PodCondition> {
-    let found = readiness(pod, statuses);
-    let over = match &pod.stage {
-        Stage::Done { failed: true, .. } => Some("PodFailed"),
-        Stage::Done { failed: false, .. } => Some("PodCompleted"),
-        _ => None,
-    };
-    let ready = found.unready.is_empty() && over.is_none() && found.initialized && facts.held.is_none();
-    let not_ready = || named("containers with unready status", &found.unready);
-    let sandbox = matches!(pod.sandbox, Sandbox::Ready { .. });
-    let incomplete = named("containers with incomplete status", &found.incomplete);
-    let rows: [(&str, bool, &str, String); 5] = [
-        ("PodReadyToStartContainers", sandbox, "", String::new()),
-        (
-            "Initialized",
-            found.initialized,
-            if over == Some("PodCompleted") {
-                "PodCompleted"
-            } else if found.initialized {
-                ""
-            } else {
-                "ContainersNotInitialized"
-            },
-            if found.initialized { String::new() } else { incomplete },
-        ),
-        (
-            "Ready",
-            ready,
-            if ready { "" } else { over.unwrap_or("ContainersNotReady") },
-            if ready || over.is_some() { String::new() } else { not_ready() },
-        ),
-        (
-            "ContainersReady",
-            ready,
-            if ready { "" } else { over.unwrap_or("ContainersNotReady") },
-            if ready || over.is_some() { String::new() } else { not_ready() },
-        ),
-        ("PodScheduled", true, "", String::new()),
-    ];
-    rows.into_iter()
-        .map(|(name, holds, reason, message)| {
-            let status = if holds { value::TRUE } else { value::FALSE };
-            let known = facts.before.conditions.iter().find(|condition| condition.condition_type == name);
-            let since = known
-                .filter(|condition| condition.status == status)
-                .and_then(|condition| condition.last_transition_time)
-                .unwrap_or_else(|| time(facts.now.wall));
-            PodCondition {
-                condition_type: name.to_string(),
-                status: status.to_string(),
-                reason: reason.to_string(),
-                message,
-                last_transition_time: Some(since),
-                ..PodCondition::default()
-            }
-        })
-        .collect()
-}
-
 /// The whole status.
 #[must_use]
 pub fn pod_status(pod: &Pod, runtime: &PodRuntime, facts: &StatusFacts<'_>) -> PodStatus {
@@ -246,7 +150,6 @@ pub fn pod_status(pod: &Pod, runtime: &PodRuntime, facts: &StatusFacts<'_>) -> P
         (_, Some((reason, message))) => (reason.into(), message.into()),
         _ => (String::new(), String::new()),
     };
-    let conditions = conditions(runtime, &statuses, facts);
     let (mains, inits): (Vec<_>, Vec<_>) = runtime
         .containers
         .iter()
@@ -255,11 +158,9 @@ pub fn pod_status(pod: &Pod, runtime: &PodRuntime, facts: &StatusFacts<'_>) -> P
     let strip = |pairs: Vec<(&ContainerRuntime, ContainerStatus)>| {
         pairs.into_iter().map(|(_, status)| status).collect()
     };
-    PodStatus {
-        phase: phase(runtime).into(),
+    let mut status = PodStatus {
         reason,
         message,
-        conditions,
         host_ip: facts.host_ip.into(),
         pod_ip: if pod.spec.host_network { facts.host_ip.into() } else { String::new() },
         start_time: Some(time(runtime.start_wall)),
@@ -267,7 +168,39 @@ pub fn pod_status(pod: &Pod, runtime: &PodRuntime, facts: &StatusFacts<'_>) -> P
         init_container_statuses: strip(inits),
         qos_class: facts.before.qos_class.clone(),
         ..PodStatus::default()
-    }
+    };
+    let phase = match &runtime.stage {
+        Stage::Done { failed: true, .. } => Phase::Failed,
+        Stage::Done { failed: false, .. } => Phase::Succeeded,
+        // a static pod never becomes Succeeded or Failed by being stopped, nor before its end was recorded
+        _ => match phase::phase(pod, &status, false, runtime.initialized) {
+            Phase::Succeeded | Phase::Failed => Phase::Running,
+            other => other,
+        },
+    };
+    status.phase = phase.name().into();
+    status.conditions = conditions(pod, runtime, &status, phase, facts);
+    status
+}
+
+fn plain(name: &str, holds: bool) -> PodCondition {
+    let status = if holds { value::TRUE } else { value::FALSE };
+    PodCondition { condition_type: name.into(), status: status.into(), ..PodCondition::default() }
+}
+
+fn conditions(
+    pod: &Pod,
+    runtime: &PodRuntime,
+    status: &PodStatus,
+    phase: Phase,
+    facts: &StatusFacts<'_>,
+) -> Vec<PodCondition> {
+    let mut all =
+        alloc::vec![plain("PodReadyToStartContainers", matches!(runtime.sandbox, Sandbox::Ready { .. }))];
+    all.extend(phase::conditions(pod, status, phase));
+    all.push(plain("PodScheduled", true));
+    phase::date(&mut all, &facts.before.conditions, time(facts.now.wall));
+    all
 }
 
 /// Adds a statement of our own where there is something to say, e.g. about settings that were left out.
@@ -293,4 +226,74 @@ pub fn add_note(
         ),
         ..PodCondition::default()
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::from_pod::pod_shape;
+    use crate::lifecycle::pod::Running;
+    use crate::lifecycle::{Backoff, BackoffSettings};
+    use crate::types::Container;
+
+    fn fixture() -> (Pod, PodRuntime) {
+        let mut pod = Pod::default();
+        pod.spec.restart_policy = "Always".into();
+        pod.spec.containers.push(Container { name: "a".into(), ..Container::default() });
+        let now = Now { boot: SECOND, wall: 0 };
+        let runtime = PodRuntime::new(pod_shape(&pod), BackoffSettings::default(), now);
+        (pod, runtime)
+    }
+
+    fn status(pod: &Pod, runtime: &PodRuntime, boot: u64) -> PodStatus {
+        let before = PodStatus::default();
+        let facts =
+            StatusFacts { now: Now { boot, wall: 7_000_000_000 }, before: &before, held: None, host_ip: "" };
+        pod_status(pod, runtime, &facts)
+    }
+
+    fn condition<'a>(status: &'a PodStatus, name: &str) -> &'a str {
+        status.conditions.iter().find(|c| c.condition_type == name).map_or("", |c| c.status.as_str())
+    }
+
+    #[test]
+    fn a_running_container_makes_the_pod_running_and_ready() {
+        let (pod, mut runtime) = fixture();
+        assert_eq!(status(&pod, &runtime, SECOND).phase, "Pending");
+        runtime.adopt_running("a", Running { id: "x".into(), ..Running::default() });
+        let seen = status(&pod, &runtime, SECOND);
+        assert_eq!((seen.phase.as_str(), condition(&seen, "Ready")), ("Running", "True"));
+        assert_eq!(seen.container_statuses[0].container_id, "podkeep://x");
+    }
+
+    #[test]
+    fn a_pending_restart_shows_waiting_and_keeps_the_exit() {
+        let (pod, mut runtime) = fixture();
+        let exit = Terminated {
+            exit_code: 3,
+            finished_boot: SECOND,
+            reason: "Error".into(),
+            ..Terminated::default()
+        };
+        runtime.adopt_exited("a", exit, 1, true);
+        let container = runtime.container_mut("a").expect("a");
+        container.backoff = Backoff { delay: 10 * SECOND, stepped_at: 0 };
+        let seen = status(&pod, &runtime, 2 * SECOND);
+        let a = &seen.container_statuses[0];
+        assert_eq!(a.state.waiting.as_ref().map(|w| w.reason.as_str()), Some("CrashLoopBackOff"));
+        assert_eq!(a.last_state.terminated.as_ref().map(|t| t.exit_code), Some(3));
+        assert_eq!(
+            (seen.phase.as_str(), condition(&seen, "Ready"), a.restart_count),
+            ("Running", "False", 1)
+        );
+    }
+
+    #[test]
+    fn what_the_pod_waits_for_is_the_containers_reason() {
+        let (pod, mut runtime) = fixture();
+        runtime.volumes = Step::Waiting { reason: "FailedMount".into(), message: "no '/x'".into(), until: 0 };
+        let seen = status(&pod, &runtime, SECOND);
+        let waiting = seen.container_statuses[0].state.waiting.as_ref().expect("waiting");
+        assert_eq!((waiting.reason.as_str(), waiting.message.as_str()), ("FailedMount", "no '/x'"));
+    }
 }

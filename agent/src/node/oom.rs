@@ -49,8 +49,13 @@ pub fn watch(node: &Node, uid: &Uid, container: &str, id: &str, group: &str) {
     }
     node.oom.next.set(token.wrapping_add(1));
     let kills = handle.oom_kills().ok().flatten().unwrap_or_default();
-    let watched =
-        Watched { uid: uid.clone(), container: container.to_owned(), id: id.to_owned(), group: group.to_owned(), kills };
+    let watched = Watched {
+        uid: uid.clone(),
+        container: container.to_owned(),
+        id: id.to_owned(),
+        group: group.to_owned(),
+        kills,
+    };
     node.oom.watched.borrow_mut().insert(token, watched);
 }
 
@@ -86,7 +91,8 @@ fn look(node: &Node, token: u64) {
     let told = {
         let mut watched = node.oom.watched.borrow_mut();
         let Some(one) = watched.get_mut(&token) else { return };
-        let kills = all.group(&one.group).and_then(|group| group.oom_kills()).ok().flatten().unwrap_or_default();
+        let kills =
+            all.group(&one.group).and_then(|group| group.oom_kills()).ok().flatten().unwrap_or_default();
         if kills <= one.kills {
             return;
         }

@@ -157,9 +157,12 @@ impl Pods {
 #[must_use]
 pub fn new_entry(node: &Node, wanted: &Wanted) -> Entry {
     let mut runtime = PodRuntime::new(pod_shape(&wanted.pod), node.settings.backoff, clock::now());
-    if let Err(refused) = podkeep_core::admission::admit(&wanted.pod, &node.settings.kubelet.allowed_unsafe_sysctls) {
+    if let Err(refused) =
+        podkeep_core::admission::admit(&wanted.pod, &node.settings.kubelet.allowed_unsafe_sysctls)
+    {
         log::warn!(pod = full_name(&wanted.pod).as_str(); "{}: {}", refused.reason, refused.message);
-        runtime.stage = Stage::Done { failed: true, reason: refused.reason.to_owned(), message: refused.message };
+        runtime.stage =
+            Stage::Done { failed: true, reason: refused.reason.to_owned(), message: refused.message };
     }
     let uid: Uid = wanted.pod.metadata.uid.as_str().into();
     Entry {
