@@ -200,6 +200,12 @@ impl Node {
         self.run.join("podkeep.sock")
     }
 
+    /// A file: the first process that comes by the failpoint named in it removes it and dies by SIGKILL.
+    #[must_use]
+    pub fn failpoint(&self) -> PathBuf {
+        self.root.join("failpoint")
+    }
+
     /// Starts `podkeep run` and waits until it answers.
     ///
     /// # Errors
@@ -224,6 +230,9 @@ impl Node {
                 return Err(Trouble::new(format!("the agent does not answer\n{}", self.agent_log_tail())));
             }
             std::thread::sleep(Duration::from_millis(2));
+        }
+        if let Ok(supervisor) = self.supervisor() {
+            janitor::note_process(&self.root, supervisor)?;
         }
         if self.options.no_watch { Ok(()) } else { self.start_watch() }
     }
@@ -251,6 +260,8 @@ impl Node {
             .args([OsStr::new("--run-dir"), self.run.as_os_str()])
             .args(["--node-name", NODE_NAME])
             .args(&self.options.args)
+            // nothing happens there until a test writes a name into the file
+            .env("PODKEEP_FAILPOINT", format!("@{}", self.failpoint().display()))
             .envs(self.options.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().doing("agent.log")?)
@@ -304,9 +315,9 @@ impl Node {
             .and_then(|l| l.split_whitespace().nth(6))
             .ok_or_else(|| Trouble::new("nobody listens for the agent"))?;
         let wanted = format!("socket:[{inode}]");
-        let home = crate::cgroup::make_home(&self.cgroup)?;
-        for pid in crate::cgroup::pids(&home) {
-            let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        for entry in fs::read_dir("/proc").doing("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            let fds = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
             if fds
                 .into_iter()
                 .any(|fd| fs::read_link(fd.path()).is_ok_and(|l| l.as_os_str() == wanted.as_str()))
@@ -314,7 +325,7 @@ impl Node {
                 return Process::of(pid).ok_or_else(|| Trouble::new("the supervisor has ended"));
             }
         }
-        Err(Trouble::new("the supervisor's process is not in the node's cgroup"))
+        Err(Trouble::new("no process has the listening socket"))
     }
 
     /// # Errors
@@ -627,7 +638,11 @@ impl Node {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(25);
-        format!("agent's log:\n{}", lines.get(from..).unwrap_or_default().join("\n"))
+        let supervisor = fs::read_to_string(self.run.join("supervisor.log")).unwrap_or_default();
+        format!(
+            "agent's log:\n{}\nsupervisor's log:\n{supervisor}",
+            lines.get(from..).unwrap_or_default().join("\n")
+        )
     }
 
     /// # Errors
