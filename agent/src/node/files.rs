@@ -20,6 +20,7 @@ use super::act::{Blocked, Image};
 use super::{Node, pods::Uid, settings::Settings};
 use crate::container::build::{self, HostVolume, SHM_SIZE, User};
 use crate::container::spec::ProcessSpec;
+use crate::volume::{self, VolumeSource};
 
 /// Bytes of a termination message, as the kubelet's.
 const MESSAGE_LIMIT: u64 = 4096;
@@ -165,11 +166,83 @@ pub fn unmount_shm(dir: &Path) {
 pub struct VolumeWait {
     pub reason: String,
     pub message: String,
+    /// a folder that exists; when something appears in it, trying again can help
+    pub watch: Option<PathBuf>,
 }
 
-/// Makes the volumes of a pod.
+/// Makes the volumes of a pod. On a thread of its own: looking at a path of the host can hang for as long as a network
+/// file system likes.
 pub async fn prepare(node: &Rc<Node>, pod: &Rc<Pod>) -> Result<BTreeMap<String, HostVolume>, VolumeWait> {
-    crate::volume::prepare_for(node, pod).await
+    if pod.spec.volumes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let objects = VolumeObjects::of(node, pod);
+    let (pod_dir, capacity) = (super::pods::pod_dir(node, &pod.metadata.uid), allocatable(node));
+    let allocatable_memory = node.settings.memory_capacity;
+    let host_ips: Vec<String> =
+        Some(node.settings.host_ip.clone()).filter(|ip| !ip.is_empty()).into_iter().collect();
+    let pod = Pod::clone(pod);
+    let made = smol::unblock(move || {
+        let facts = facts(&pod, &capacity, &host_ips);
+        let ctx = volume::Context { facts: &facts, objects: &objects, pod_dir: &pod_dir, allocatable_memory };
+        volume::prepare(&ctx)
+    });
+    let made = made.await.map_err(|error| VolumeWait {
+        reason: error.reason().to_owned(),
+        message: error.to_string(),
+        watch: error.retry_on().cloned(),
+    })?;
+    made.into_iter().map(host_volume).collect()
+}
+
+fn host_volume(made: volume::PreparedVolume) -> Result<(String, HostVolume), VolumeWait> {
+    match made.source {
+        VolumeSource::Path(path) => Ok((made.name, HostVolume { path, readonly: made.read_only })),
+        VolumeSource::Image { reference, .. } => Err(VolumeWait {
+            reason: "VolumeNotSupported".to_owned(),
+            message: format!("volume '{}': image '{reference}' cannot be mounted as a volume yet", made.name),
+            watch: None,
+        }),
+    }
+}
+
+/// The objects that the volumes of a pod name, copied for another thread.
+struct VolumeObjects {
+    config_maps: BTreeMap<String, ConfigMap>,
+    secrets: BTreeMap<String, Secret>,
+}
+
+impl VolumeObjects {
+    fn of(node: &Node, pod: &Pod) -> Self {
+        let all = node.objects.borrow();
+        let key = |name: &String| format!("{}/{name}", pod.metadata.namespace);
+        let volumes = &pod.spec.volumes;
+        let parts = || volumes.iter().filter_map(|v| v.projected.as_ref()).flat_map(|p| &p.sources);
+        let maps = volumes.iter().filter_map(|v| Some(&v.config_map.as_ref()?.name));
+        let maps = maps.chain(parts().filter_map(|p| Some(&p.config_map.as_ref()?.name)));
+        let secrets = volumes.iter().filter_map(|v| Some(&v.secret.as_ref()?.secret_name));
+        let secrets = secrets.chain(parts().filter_map(|p| Some(&p.secret.as_ref()?.name)));
+        Self {
+            config_maps: maps
+                .filter_map(|n| Some((n.clone(), ConfigMap::clone(all.config_maps.get(&key(n))?))))
+                .collect(),
+            secrets: secrets
+                .filter_map(|n| Some((n.clone(), Secret::clone(all.secrets.get(&key(n))?))))
+                .collect(),
+        }
+    }
+}
+
+impl Objects for VolumeObjects {
+    fn config_map(&self, name: &str) -> Option<&ConfigMap> {
+        self.config_maps.get(name)
+    }
+    fn secret(&self, name: &str) -> Option<&Secret> {
+        self.secrets.get(name)
+    }
+    fn file_key(&self, _volume: &str, _path: &str, _key: &str) -> Option<String> {
+        None
+    }
 }
 
 fn facts<'a>(pod: &'a Pod, allocatable: &'a ResourceList, ips: &'a [String]) -> Facts<'a> {

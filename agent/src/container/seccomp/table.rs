@@ -18,6 +18,7 @@ pub(super) enum Arch {
 }
 
 impl Arch {
+    #[cfg(test)]
     pub(super) const ALL: [Self; 5] = [Self::X86_64, Self::I386, Self::Aarch64, Self::Riscv64, Self::Arm];
 
     /// The one this program was built for.
