@@ -48,8 +48,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // everything that was started here carries the folder's name in its environment or arguments
-        kill_all_of(&self.path);
+        if self.run_dir().exists() {
+            // everything that was started here carries the folder's name in its environment or arguments
+            kill_all_of(&self.path);
+        }
         let _gone = fs::remove_dir_all(&self.path);
     }
 }
