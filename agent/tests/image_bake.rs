@@ -148,9 +148,14 @@ fn archives_of_the_firmware_are_loaded_when_first_wanted() {
     let folder = Folder::new("preload");
     let paths = [archive(&folder, "a", "1"), archive(&folder, "b", "2"), folder.join("broken.tar")];
     std::fs::write(&paths[2], "rubbish".repeat(100)).unwrap();
-    let paths = [paths[2].clone(), paths[0].clone(), paths[1].clone()];
+    // one by its path, the others by their folder; a folder that is not there hurts nobody
+    let inner = folder.join("images");
+    std::fs::create_dir(&inner).unwrap();
+    for path in &paths[1..] {
+        std::fs::rename(path, inner.join(path.file_name().unwrap())).unwrap();
+    }
     let store = Store::open_for(&folder.join("state"), amd64()).unwrap();
-    let images = ImageStore::from(store).with_preloads(&paths).unwrap();
+    let images = ImageStore::from(store).with_preloads(&[folder.join("none"), paths[0].clone(), inner]);
     smol::block_on(async {
         let ensure = |name: &'static str| {
             let images = images.clone();

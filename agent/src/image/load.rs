@@ -2,7 +2,7 @@
 //! where it is to where it stays, its digests computed on the way.
 
 use std::io::{self, Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::content::{Content, Format, decompress, format_of};
 use super::digest::{Digest, Hashing};
@@ -48,6 +48,22 @@ pub(super) fn load_from(
         store.commit_image(name, (&picked.config_digest, &picked.config_text), manifest, origin)?;
     }
     Ok(names.iter().map(ToString::to_string).collect())
+}
+
+/// The layouts and archives that `path` stands for: itself, or what a plain folder holds, in order.
+pub(super) fn sources_in(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() || path.join("index.json").exists() || path.join("manifest.json").exists() {
+        return vec![path.to_owned()];
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    let is_archive = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end))
+            || path.join("index.json").exists()
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_archive).collect();
+    found.sort();
+    found
 }
 
 /// Whether a layout or archive states this name.

@@ -72,19 +72,36 @@ impl ImageStore {
         Self { settings: Arc::new(settings), working, ..self }
     }
 
-    /// Adds what the firmware brings: folders made by `image bake`, used in place; OCI layouts and archives,
-    /// loaded when one of their images is first wanted and not in the store.
-    pub fn with_preloads(mut self, paths: &[PathBuf]) -> Result<Self, ImageError> {
+    /// Adds what the firmware brings: folders made by `image bake`, used in place; OCI layouts, archives and
+    /// folders of them, loaded when one of their images is first wanted and not in the store. A folder that is
+    /// missing or damaged is passed over with a warning: the rest of the node goes on.
+    #[must_use]
+    pub fn with_preloads(mut self, paths: &[PathBuf]) -> Self {
         let mut preloads = Vec::new();
         for path in paths {
-            if store::is_baked(path) {
-                self.store = self.store.with_baked(path)?;
-            } else {
+            if !store::is_baked(path) {
                 preloads.push(path.clone());
+                continue;
+            }
+            match self.store.clone().with_baked(path) {
+                Ok(store) => self.store = store,
+                Err(error) => log::warn!("images of the firmware: {error}"),
             }
         }
         self.preloads = Arc::new(preloads);
-        Ok(self)
+        self
+    }
+
+    /// The image of `name`, loaded from the firmware's archives if they have it and the store does not.
+    pub async fn find(
+        &self,
+        name: &str,
+        progress: &Arc<Progress>,
+    ) -> Result<Option<ImageRecord>, ImageError> {
+        match self.store.get(name)? {
+            None if self.preload(name, progress).await? => self.store.get(name),
+            found => Ok(found),
+        }
     }
 
     /// The image of `name`, if it is complete. A few small reads: 0.1 ms.
@@ -101,10 +118,7 @@ impl ImageStore {
         progress: Arc<Progress>,
     ) -> Result<ImageRecord, ImageError> {
         let missing = || ImageError::NotFound { name: name.to_owned() };
-        let mut found = self.store.get(name)?;
-        if found.is_none() && self.preload(name, &progress).await? {
-            found = self.store.get(name)?;
-        }
+        let found = self.find(name, &progress).await?;
         match (policy, found) {
             (PullPolicy::Never | PullPolicy::IfNotPresent, Some(record)) => Ok(record),
             (PullPolicy::Never, None) => Err(missing()),
@@ -125,15 +139,15 @@ impl ImageStore {
         let (store, preloads, progress) =
             (self.store.clone(), Arc::clone(&self.preloads), Arc::clone(progress));
         smol::unblock(move || {
-            for path in preloads.iter() {
-                match load::holds(path, &wanted) {
+            for path in preloads.iter().flat_map(|path| load::sources_in(path)) {
+                match load::holds(&path, &wanted) {
                     Ok(false) => {}
                     Ok(true) => {
-                        load::load(&store, path, Some(&wanted.to_string()), &progress)?;
+                        load::load(&store, &path, Some(&wanted.to_string()), &progress)?;
                         return Ok(true);
                     }
                     // a damaged archive hides no other one
-                    Err(error) => log::warn!("preloaded images of \"{}\": {error}", path.display()),
+                    Err(error) => log::warn!("images of the firmware: \"{}\": {error}", path.display()),
                 }
             }
             Ok(false)

@@ -70,6 +70,22 @@ pub(super) struct Endpoint {
     mirror_of: Option<String>,
 }
 
+impl From<&podkeep_core::config::NodeConfiguration> for RegistrySettings {
+    fn from(config: &podkeep_core::config::NodeConfiguration) -> Self {
+        let path = |text: &String| Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty());
+        let entry = |registry: &podkeep_core::config::node::RegistryConfig| RegistryEntry {
+            mirrors: registry.mirrors.clone(),
+            plain_http: registry.plain_http,
+            ca_file: path(&registry.ca_file),
+        };
+        Self {
+            registries: config.registries.iter().map(|one| (one.name.clone(), entry(one))).collect(),
+            short_names: config.short_names.clone(),
+            docker_config: path(&config.docker_config_file),
+        }
+    }
+}
+
 impl RegistrySettings {
     /// Mirrors first, the registry last.
     pub(super) fn endpoints(&self, registry: &str) -> Vec<Endpoint> {

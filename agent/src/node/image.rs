@@ -58,7 +58,8 @@ pub async fn for_container(node: &Rc<Node>, pod: &Pod, container: &Container) ->
     let name = container.image.as_str();
     let found = node
         .images
-        .get(name)
+        .find(name, &Arc::default())
+        .await
         .map_err(|error| blocked(reason(&error), error.to_string(), now.saturating_add(LOOK_AGAIN)))?;
     let policy = PullPolicy::parse(&container.image_pull_policy).unwrap_or(PullPolicy::IfNotPresent);
     let uid = pod.metadata.uid.as_str();

@@ -32,8 +32,27 @@ object! {
         unenforceable_limits: String = "unenforceableLimits",
         crash_back_off: CrashBackOff = "crashBackOff",
         logs: LogLimits = "logs",
-        /// folders with image archives or layouts that are used in place
+        /// images of the firmware: folders of `image bake` are used in place; archives, layouts and folders of them are
+        /// loaded when one of their images is first wanted
         image_dirs: Vec<String> = "imageDirs",
+        /// how registries are reached where the default (https, the system's certificates) is not right
+        registries: Vec<RegistryConfig> = "registries",
+        /// registries asked in turn for a name without registry; empty: such a name is not pulled
+        short_names: Vec<String> = "shortNames",
+        /// Docker's `config.json` with credentials of the node
+        docker_config_file: String = "dockerConfigFile",
+    }
+
+    /// One registry.
+    pub struct RegistryConfig {
+        /// as in image names: `docker.io`, `registry.example.com:5000`
+        name: String = "name",
+        /// asked before the registry, in this order: `https://HOST[:PORT]`, or `http://` where that is wanted
+        mirrors: Vec<String> = "mirrors",
+        /// not encrypted; loopback addresses need no word of it
+        plain_http: bool = "plainHTTP",
+        /// certificates (PEM) that are trusted instead of the system's
+        ca_file: String = "caFile",
     }
 
     /// How long a crashing container waits; the longest wait is the kubelet's `crashLoopBackOff`.
@@ -90,6 +109,7 @@ pub fn validate(config: &NodeConfiguration) -> Vec<ConfigFault> {
             faults.add(&alloc::format!("imageDirs[{i}]"), alloc::format!("'{dir}' is not an absolute path"));
         }
     }
+    registries(config, &mut faults);
     faults.one_of("unenforceableLimits", &config.unenforceable_limits, &["warn", "refuse"]);
     let settle = config.settle_period;
     if settle < Duration::from_millis(10) || settle > Duration::from_secs(60) {
@@ -109,6 +129,50 @@ pub fn validate(config: &NodeConfiguration) -> Vec<ConfigFault> {
         faults.add("logs.rate", "must be more than 0");
     }
     faults.0
+}
+
+/// A registry as it stands in image names, or a mirror without its scheme.
+fn is_host(text: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !text.is_empty() && text.chars().all(part)
+}
+
+fn registries(config: &NodeConfiguration, faults: &mut Faults) {
+    for (i, registry) in config.registries.iter().enumerate() {
+        let path = |field: &str| alloc::format!("registries[{i}].{field}");
+        let name = &registry.name;
+        if !is_host(name) {
+            faults.add(&path("name"), alloc::format!("'{name}' is not HOST or HOST:PORT"));
+        }
+        if config.registries.iter().take(i).any(|other| other.name == *name) {
+            faults.add(&path("name"), alloc::format!("'{name}' is there already"));
+        }
+        for (k, mirror) in registry.mirrors.iter().enumerate() {
+            let host =
+                mirror.strip_prefix("https://").or_else(|| mirror.strip_prefix("http://")).unwrap_or(mirror);
+            if !is_host(host.trim_end_matches('/')) {
+                let message =
+                    alloc::format!("'{mirror}' is not HOST[:PORT] with https:// or http:// before it");
+                faults.add(&path(&alloc::format!("mirrors[{k}]")), message);
+            }
+        }
+        if !registry.ca_file.is_empty() && !registry.ca_file.starts_with('/') {
+            faults.add(&path("caFile"), alloc::format!("'{}' is not an absolute path", registry.ca_file));
+        }
+        if registry.plain_http && !registry.ca_file.is_empty() {
+            faults.add(&path("caFile"), "not together with plainHTTP");
+        }
+    }
+    for (i, name) in config.short_names.iter().enumerate() {
+        if !is_host(name) {
+            faults
+                .add(&alloc::format!("shortNames[{i}]"), alloc::format!("'{name}' is not HOST or HOST:PORT"));
+        }
+    }
+    let file = &config.docker_config_file;
+    if !file.is_empty() && !file.starts_with('/') {
+        faults.add("dockerConfigFile", alloc::format!("'{file}' is not an absolute path"));
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +195,26 @@ mod tests {
             paths,
             ["runDir", "socket", "unenforceableLimits", "settlePeriod", "crashBackOff.initial"]
         );
+    }
+
+    #[test]
+    fn registries_are_judged_with_their_place() {
+        let mut config = NodeConfiguration::default();
+        set_defaults(&mut config);
+        let registry = |name: &str| RegistryConfig { name: name.into(), ..RegistryConfig::default() };
+        config.registries = [registry("docker.io"), registry("https://x"), registry("docker.io")].into();
+        config.registries[0].mirrors = ["https://cache:5000/".into(), "ftp://x".into()].into();
+        config.registries[0].ca_file = "ca.pem".into();
+        config.short_names = ["docker.io/library".into()].into();
+        config.docker_config_file = "/root/.docker/config.json".into();
+        let paths: Vec<String> = validate(&config).into_iter().map(|fault| fault.path).collect();
+        let expected = [
+            "registries[0].mirrors[1]",
+            "registries[0].caFile",
+            "registries[1].name",
+            "registries[2].name",
+            "shortNames[0]",
+        ];
+        assert_eq!(paths, expected);
     }
 }
