@@ -18,6 +18,7 @@ pub mod record;
 mod records;
 pub mod rights;
 pub mod settings;
+pub mod sources;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use podkeep_core::desired::SourceUpdate;
 use podkeep_core::image::PullBackoff;
 use podkeep_core::lifecycle::pod::Event;
 use podkeep_core::types::{ConfigMap, Pod, Secret};
@@ -44,7 +46,6 @@ use crate::clock;
 use crate::container::seccomp::Filters;
 use crate::container::spec::IdMap;
 use crate::image::ImageStore;
-use crate::source::SourceUpdate;
 use crate::supervisor::link::{Link, LinkError, LinkEvent, Options};
 use crate::supervisor::proto::{Exit, ReplyBody, RequestBody};
 
@@ -244,7 +245,7 @@ impl Node {
 
     /// A name is free again: pods that wait for what it held look again.
     pub fn name_freed(self: &Rc<Self>) {
-        crate::source::hold::recheck(self);
+        sources::recheck(self);
     }
 }
 
@@ -326,7 +327,7 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
     executor.spawn(signals.run(sender.clone())).detach();
     executor.spawn(oom::run(node.clone())).detach();
     crate::api::server::listen(&node)?;
-    let mut sources = crate::source::start(&node, &sender)?;
+    let mut sources = sources::start(&node, &sender);
     log::info!(node = node.settings.node_name.as_str(); "podkeep {} is up", crate::cli::VERSION);
     run_loop(&node, &turns, &mut sources).await;
     records::flush_now(&node);
@@ -356,7 +357,7 @@ async fn forward<T: 'static>(from: Receiver<T>, to: Sender<Turn>, wrap: fn(T) ->
     }
 }
 
-async fn run_loop(node: &Rc<Node>, turns: &Receiver<Turn>, sources: &mut crate::source::Running) {
+async fn run_loop(node: &Rc<Node>, turns: &Receiver<Turn>, sources: &mut sources::Sources) {
     loop {
         let wake = node.pods.borrow().next_wake();
         let timer = async {
@@ -376,8 +377,8 @@ async fn run_loop(node: &Rc<Node>, turns: &Receiver<Turn>, sources: &mut crate::
             }
             Some(Turn::Source(update)) => sources.take(node, update),
             Some(Turn::Link(event)) => link_event(node, event).await,
-            Some(Turn::Rescan) => sources.rescan(),
-            Some(Turn::Flush) | None => {}
+            // the folder is watched: there is nothing to look for that was not told
+            Some(Turn::Rescan | Turn::Flush) | None => {}
         }
         let due = node.pods.borrow_mut().due(clock::now().boot);
         for uid in due {

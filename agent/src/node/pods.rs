@@ -331,6 +331,9 @@ pub fn shown(node: &Node, entry: &Entry) -> Pod {
     let errors = node.source_errors(&entry.source);
     add("podkeep.dev/ManifestInvalid", "LastGoodKept", &errors);
     pod.metadata.annotations.insert("podkeep.dev/source".into(), entry.source.to_string());
+    pod.metadata
+        .annotations
+        .insert(podkeep_core::identity::CONFIG_SEEN.into(), clock::rfc3339(entry.runtime.start_wall));
     if let Stage::Stopping { kind: podkeep_core::lifecycle::pod::StopKind::Remove, deadline } =
         &entry.runtime.stage
     {

@@ -16,8 +16,6 @@ mod testing;
 pub mod watch;
 pub mod yaml;
 
-mod interim;
-pub use interim::{Running, SourceUpdate, hold, start};
 
 /// Makes a decoded object the node's own (identity, defaults) and says what is wrong with it.
 pub type Judge = dyn Fn(&FileKey, &mut Object) -> Vec<decode::Complaint> + Send + Sync;
