@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -264,8 +264,12 @@ pub fn shm_dir(node: &Node, uid: &str) -> PathBuf {
 /// Where the attempts of a container write.
 #[must_use]
 pub fn log_dir(node: &Node, pod: &Pod, container: &str) -> PathBuf {
+    pod_log_dir(node, pod).join(container)
+}
+
+fn pod_log_dir(node: &Node, pod: &Pod) -> PathBuf {
     let meta = &pod.metadata;
-    node.settings.pod_logs_dir.join(format!("{}_{}_{}", meta.namespace, meta.name, meta.uid)).join(container)
+    node.settings.pod_logs_dir.join(format!("{}_{}_{}", meta.namespace, meta.name, meta.uid))
 }
 
 async fn start_container(node: &Rc<Node>, uid: &Uid, name: String, attempt: u32) -> Event {
@@ -521,13 +525,11 @@ async fn remove_group_tree(node: &Rc<Node>, path: String) {
 async fn clean_up(node: &Rc<Node>, uid: &Uid) {
     let Some(pod) = pod_of(node, uid) else { return };
     let dir = pod_dir(node, uid);
-    let logs = log_dir(node, &pod, "").parent().map(Path::to_owned);
+    let logs = pod_log_dir(node, &pod);
     smol::unblock(move || crate::volume::teardown(&dir))
         .await
         .unwrap_or_else(|error| log::warn!("pod folder not removed: {error}"));
-    if let Some(logs) = logs {
-        remove_tree(logs).await;
-    }
+    remove_tree(logs).await;
 }
 
 /// From the supervisor's exit to what is remembered: reason, message, out-of-memory.

@@ -26,23 +26,25 @@ fn judge(node_name: String) -> Arc<Judge> {
         };
         let fault = |message: String| Complaint { message, ..Complaint::default() };
         match object {
-            Object::Pod(pod) => match static_pod(std::mem::take(&mut **pod), &node_name, source, Served::LOCAL) {
-                Ok(made) => {
-                    **pod = made;
-                    // the time of first sight is added where the pod is shown: it counts for no comparison
-                    pod.metadata.annotations.insert(CONFIG_SOURCE.into(), source.name().into());
-                    Vec::new()
+            Object::Pod(pod) => {
+                match static_pod(std::mem::take(&mut **pod), &node_name, source, Served::LOCAL) {
+                    Ok(made) => {
+                        **pod = made;
+                        // the time of first sight is added where the pod is shown: it counts for no comparison
+                        pod.metadata.annotations.insert(CONFIG_SOURCE.into(), source.name().into());
+                        Vec::new()
+                    }
+                    Err(IdentityError::Invalid(errors)) => errors
+                        .into_iter()
+                        .map(|error| Complaint {
+                            path: error.field.clone(),
+                            message: error.message(),
+                            hint: String::new(),
+                        })
+                        .collect(),
+                    Err(other) => vec![fault(other.to_string())],
                 }
-                Err(IdentityError::Invalid(errors)) => errors
-                    .into_iter()
-                    .map(|error| Complaint {
-                        path: error.field.clone(),
-                        message: error.message(),
-                        hint: String::new(),
-                    })
-                    .collect(),
-                Err(other) => vec![fault(other.to_string())],
-            },
+            }
             Object::ConfigMap(map) => {
                 default_namespace(&mut map.metadata.namespace);
                 Vec::new()
@@ -181,7 +183,8 @@ impl Sources {
     fn first_words(&mut self, source: SourceKind) {
         if let Some(at) = self.silent.iter().position(|silent| *silent == source) {
             self.silent.swap_remove(at);
-            let unspoken: Vec<FileKey> = self.seeded.iter().filter(|key| key.source == source).cloned().collect();
+            let unspoken: Vec<FileKey> =
+                self.seeded.iter().filter(|key| key.source == source).cloned().collect();
             for key in unspoken {
                 self.seeded.remove(&key);
                 self.files.remove(&key);
@@ -211,10 +214,15 @@ impl Sources {
         let mut holders = BTreeMap::new();
         let mut conflicts: BTreeMap<FileKey, String> = BTreeMap::new();
         for (name, mut claimants) in claims {
-            claimants.sort_by_key(|(key, kept, _)| (self.holders.get(&name) != Some(*key), kept.since, (*key).clone()));
+            claimants.sort_by_key(|(key, kept, _)| {
+                (self.holders.get(&name) != Some(*key), kept.since, (*key).clone())
+            });
             let Some((key, kept, pod)) = claimants.first().copied() else { continue };
             for (other, its, _) in claimants.iter().skip(1) {
-                let text = format!("{}: pod '{name}' is defined in '{}' already; this one is not used", its.name, kept.name);
+                let text = format!(
+                    "{}: pod '{name}' is defined in '{}' already; this one is not used",
+                    its.name, kept.name
+                );
                 conflicts.insert((*other).clone(), text);
             }
             holders.insert(name.clone(), key.clone());
@@ -238,7 +246,12 @@ impl Sources {
                     Object::Pod(pod) => Some(full_name(pod)),
                     _ => None,
                 });
-                SourceStatus { path: kept.name.clone(), pods: pods.collect(), errors, warnings: lines(&kept.findings.1) }
+                SourceStatus {
+                    path: kept.name.clone(),
+                    pods: pods.collect(),
+                    errors,
+                    warnings: lines(&kept.findings.1),
+                }
             })
             .collect();
         for notes in self.notes.values() {
@@ -259,8 +272,14 @@ fn source_of(entry: &Entry) -> SourceKind {
 
 /// A look at all pods that wait for what another one held.
 pub fn recheck(node: &Rc<Node>) {
-    let held: Vec<pods::Uid> =
-        node.pods.borrow().entries.values().filter(|entry| entry.held.is_some()).map(|entry| entry.uid.clone()).collect();
+    let held: Vec<pods::Uid> = node
+        .pods
+        .borrow()
+        .entries
+        .values()
+        .filter(|entry| entry.held.is_some())
+        .map(|entry| entry.uid.clone())
+        .collect();
     for uid in held {
         super::turn(node, &uid, None);
     }

@@ -16,6 +16,5 @@ mod testing;
 pub mod watch;
 pub mod yaml;
 
-
 /// Makes a decoded object the node's own (identity, defaults) and says what is wrong with it.
 pub type Judge = dyn Fn(&FileKey, &mut Object) -> Vec<decode::Complaint> + Send + Sync;

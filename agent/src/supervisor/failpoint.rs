@@ -6,7 +6,8 @@
 pub(super) fn hit(name: &str) {
     let wanted = std::env::var("PODKEEP_FAILPOINT").unwrap_or_default();
     let once = wanted.strip_prefix('@').is_some_and(|file| {
-        std::fs::read_to_string(file).is_ok_and(|text| text.trim() == name) && std::fs::remove_file(file).is_ok()
+        std::fs::read_to_string(file).is_ok_and(|text| text.trim() == name)
+            && std::fs::remove_file(file).is_ok()
     });
     if once || wanted.strip_suffix(":kill") == Some(name) {
         // as hard as the kernel can: no destructor, no flush
