@@ -16,7 +16,7 @@ use super::{
     cpu_take::{TakeError, TakeOptions, take_packed},
     layout::CpuLayout,
     options::CpuOptions,
-    request::{PodRequest, Role},
+    request::{ContainerRequest, PodRequest, Role},
 };
 
 /// The static policy with its state.
@@ -199,6 +199,23 @@ impl StaticCpu {
         };
     }
 
+    /// Before a container that was released gets CPUs again: an init container may use those of its pod's ordinary
+    /// containers, which do not run at that time; of a pod that owns CPUs as a whole it gets its old part.
+    pub(super) fn share_again(&mut self, pod: &PodRequest, container: &ContainerRequest) {
+        if let Some(bubble) = self.state.pods.get(&pod.uid).copied() {
+            let part = self.split(pod, bubble).ok().and_then(|parts| parts.get(&container.name).copied());
+            if let Some(part) = part {
+                self.state.assign(&pod.uid, &container.name, part);
+            }
+            return;
+        }
+        let apps =
+            pod.containers.iter().filter(|other| other.role == Role::App && container.role == Role::Init);
+        let shared = apps.filter_map(|app| self.state.assigned(&pod.uid, &app.name));
+        let shared = shared.fold(CpuSet::EMPTY, |all, cpus| all.union(&cpus));
+        self.reusable = BTreeMap::from([(pod.uid.clone(), shared)]);
+    }
+
     /// Takes a container's CPUs back, except those another container of its pod holds.
     pub fn remove(&mut self, pod: &str, container: &str) {
         let Some(containers) = self.state.assignments.get_mut(pod) else { return };
@@ -208,6 +225,10 @@ impl StaticCpu {
         if last {
             self.state.assignments.remove(pod);
             self.reusable.remove(pod);
+        }
+        if let Some(reusable) = self.reusable.get_mut(pod) {
+            // what goes back to the shared pool may become someone else's
+            *reusable = reusable.intersection(&held);
         }
         let freed = match self.state.pods.get(pod).copied() {
             // a pod's own CPUs go back together

@@ -85,7 +85,11 @@ impl StaticCpu {
         }
     }
 
-    fn split(&self, pod: &PodRequest, bubble: CpuSet) -> Result<BTreeMap<String, CpuSet>, CpuError> {
+    pub(super) fn split(
+        &self,
+        pod: &PodRequest,
+        bubble: CpuSet,
+    ) -> Result<BTreeMap<String, CpuSet>, CpuError> {
         let mut parts = BTreeMap::new();
         let mut left = bubble;
         for container in &pod.containers {

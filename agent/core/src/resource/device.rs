@@ -364,8 +364,9 @@ impl Devices {
         containers.remove(container);
         if containers.is_empty() {
             self.assignments.remove(pod);
-            self.reusable.remove(pod);
         }
+        // what is given back may become someone else's
+        self.reusable.remove(pod);
     }
 }
 

@@ -304,8 +304,9 @@ impl StaticMemory {
         let Some(blocks) = containers.remove(container) else { return };
         if containers.is_empty() {
             self.state.assignments.remove(pod);
-            self.reusable.remove(pod);
         }
+        // what is given back may become someone else's
+        self.reusable.remove(pod);
         for block in &blocks {
             let mut left = block.size;
             for id in &block.affinity {
