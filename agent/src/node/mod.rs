@@ -293,7 +293,8 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
         .map_err(|error| format!("state folder: {error}"))?;
     let images =
         ImageStore::open(&settings.state_dir).await.map_err(|error| format!("image store: {error}"))?;
-    let parallel = settings.kubelet.max_parallel_image_pulls.and_then(|max| usize::try_from(max).ok()).unwrap_or(1);
+    let parallel =
+        settings.kubelet.max_parallel_image_pulls.and_then(|max| usize::try_from(max).ok()).unwrap_or(1);
     let preloads: Vec<_> = settings.node.image_dirs.iter().map(std::path::PathBuf::from).collect();
     let images = images.with_registries((&settings.node).into(), parallel).with_preloads(&preloads);
     let profiles = settings.state_dir.join("seccomp");
