@@ -23,6 +23,8 @@ mod devices;
 mod env_expansion;
 #[path = "vectors/eviction_config.rs"]
 mod eviction_config;
+#[path = "vectors/kubelet_config_validation.rs"]
+mod kubelet_config_validation;
 #[path = "vectors/machine.rs"]
 mod machine;
 #[path = "vectors/memory_policy_static.rs"]
@@ -72,6 +74,7 @@ const TABLE: &[(&str, Check)] = &[
     ("device_hints.json", Check::Plain(devices::check_hints)),
     ("env_expansion.json", Check::Full(env_expansion::check)),
     ("eviction_config.json", Check::Full(eviction_config::check)),
+    ("kubelet_config_validation.json", Check::Plain(kubelet_config_validation::check)),
     ("memory_policy_static.json", Check::Plain(memory_policy_static::check)),
     ("oom_score_adj.json", Check::Full(oom_score_adj::check)),
     ("pod_phase.json", Check::Full(pod_phase::check)),

@@ -12,6 +12,7 @@ pub mod scalar;
 pub mod status;
 pub mod value;
 pub mod volume;
+pub mod wire;
 
 pub use container::*;
 pub use meta::*;

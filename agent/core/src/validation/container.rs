@@ -1,6 +1,6 @@
 //! Validation of containers: names, ports, environment, policies.
 use super::names::{self, DNS_LABEL, DNS_SUBDOMAIN, QUALIFIED};
-use super::{Path, Report, handlers, resources, security, volumes};
+use super::{Path, Report, handlers, mounts, resources, security, volumes};
 use crate::expand::downward::split_subscript;
 use crate::expand::env::is_variable_name;
 use crate::types::{
@@ -81,8 +81,8 @@ fn common(report: &mut Report, c: &Container, around: &Around<'_>, path: &Path<'
         env(report, variable, around, &list.index(index));
     }
     env_from(report, &c.env_from, &path.child("envFrom"));
-    volumes::mounts(report, c, around.volumes, &path.child("volumeMounts"));
-    volumes::devices(report, c, around.volumes, &path.child("volumeDevices"));
+    mounts::all(report, c, around.volumes, &path.child("volumeMounts"));
+    mounts::devices(report, c, around.volumes, &path.child("volumeDevices"));
     pull_policy(report, &c.image_pull_policy, &path.child("imagePullPolicy"));
     let claims: Vec<&str> = around.spec.resource_claims.iter().map(|c| c.name.as_str()).collect();
     resources::container(report, &c.resources, &claims, &path.child("resources"));

@@ -5,12 +5,14 @@
 mod container;
 mod handlers;
 mod metadata;
+mod mounts;
 pub mod names;
 pub mod report;
 mod resources;
 mod scheduling;
 mod security;
 mod spec;
+mod storage;
 pub mod volumes;
 
 pub use report::{FieldError, Kind, Path, Report};

@@ -1,22 +1,9 @@
-//! Vectors of the kubelet's configuration: decoding, defaults, validation.
+//! `kubelet_config_validation.json`: decoding, defaults and validation of the configuration.
 
 use podkeep::config::{self, Stage};
 use serde_json::Value;
 
-#[test]
-fn kubelet_config_vectors() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/vectors/kubelet_config_validation.json");
-    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let rows = file["cases"].as_array().unwrap();
-    let failed: Vec<String> = rows
-        .iter()
-        .filter_map(|row| check(row).err().map(|error| format!("{}: {error}", row["id"].as_str().unwrap())))
-        .collect();
-    println!("kubelet_config_validation.json: {} of {} pass", rows.len() - failed.len(), rows.len());
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-fn check(row: &Value) -> Result<(), String> {
+pub(crate) fn check(row: &Value) -> Result<(), String> {
     let text = match row["input"]["configText"].as_str() {
         Some(text) => text.to_string(),
         None => row["input"]["config"].to_string(),
