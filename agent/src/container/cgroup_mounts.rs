@@ -7,7 +7,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::symlinkat;
 use podkeep_hal::linux::sys::mount::{self as tree, FsContext};
 
-use super::mounts::{Detached, Target, attach_at, attributes, text, tmpfs};
+use super::mounts::{Detached, Target, attach_at, attributes, restrict, text, tmpfs};
 use super::report::At;
 use super::spec::MountSpec;
 use crate::supervisor::proto::Failure;
@@ -36,7 +36,7 @@ pub(super) fn place(
         }
     }
     if mount.readonly {
-        tree::set_attr(top.fd.as_fd(), false, tree::ATTR_RDONLY, 0).at("mount", &mount.target)?;
+        restrict(top.fd.as_fd(), tree::ATTR_RDONLY).at("mount", &mount.target)?;
     }
     Ok(())
 }

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
+use nix::sys::stat::SFlag;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use podkeep_hal::linux::sys::mount::{self as tree, FsContext};
 
 use super::report::{At, failed};
-use super::resolve::{Missing, Scope, is_folder, open_host, resolve};
+use super::resolve::{Missing, Scope, is_folder, kind, open_host, resolve};
 use super::spec::{IdMap, MountKind, MountSpec, Propagation};
 use crate::supervisor::proto::Failure;
 
@@ -88,13 +89,25 @@ impl Detached {
         if !propagation.is_empty() {
             mount(none, path.as_str(), none, propagation | MsFlags::MS_REC, none)?;
         }
-        if self.attr == 0 {
-            return Ok(());
-        }
-        // a remount replaces all flags: those the mount has already (and that may be locked) are named again
-        let flags = kept_flags(fstatvfs(&self.fd)?.flags()) | ms_flags(self.attr);
-        mount(none, path.as_str(), none, flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND, none)
+        if self.attr == 0 { Ok(()) } else { remount(self.fd.as_fd(), self.attr) }
     }
+}
+
+/// Adds attributes to one attached mount.
+pub(super) fn restrict(fd: BorrowedFd<'_>, attr: u64) -> nix::Result<()> {
+    match tree::set_attr(fd, false, attr, 0) {
+        Err(Errno::ENOSYS) => remount(fd, attr),
+        other => other,
+    }
+}
+
+/// The same before kernel 5.12.
+fn remount(fd: BorrowedFd<'_>, attr: u64) -> nix::Result<()> {
+    let none = None::<&str>;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    // a remount replaces all flags: those the mount has already (and that may be locked) are named again
+    let flags = kept_flags(fstatvfs(fd)?.flags()) | ms_flags(attr);
+    mount(none, path.as_str(), none, flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND, none)
 }
 
 fn ms_flags(attr: u64) -> MsFlags {
@@ -202,13 +215,28 @@ pub(super) fn place(
     if mount.kind == MountKind::Cgroup && own_cgroup_ns {
         return super::cgroup_mounts::place(target, mount, degraded);
     }
-    match detached(target, mount, connected)? {
-        Some(made) => attach_at(target, &made, &mount.target),
-        None => {
-            degraded.push(format!("'{}' is not mounted: the kernel has no such file system", mount.target));
-            Ok(())
+    let Some(made) = detached(target, mount, connected)? else {
+        degraded.push(format!("'{}' is not mounted: the kernel has no such file system", mount.target));
+        return Ok(());
+    };
+    match attach_at(target, &made, &mount.target) {
+        Err(failure) if mount.kind == MountKind::Cgroup && failure.errno == Errno::ENOSYS as i32 => {
+            remount_hierarchies(target, &mount.target, attributes(mount))
         }
+        other => other,
     }
+}
+
+/// The host's hierarchies below an attached copy of /sys/fs/cgroup, one by one (kernel < 5.12).
+fn remount_hierarchies(target: &Target<'_>, top: &str, attr: u64) -> Result<(), Failure> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").at("mount", top)?;
+    let below = table.lines().filter_map(|line| line.split(' ').nth(4)?.strip_prefix("/sys/fs/cgroup"));
+    for path in below.filter(|path| path.is_empty() || path.starts_with('/')) {
+        let path = format!("{top}{path}");
+        let at = resolve(target.root, &path, Scope::Root, Missing::Refuse).at("mount", &path)?;
+        remount(at.as_fd(), attr).at("mount", &path)?;
+    }
+    Ok(())
 }
 
 /// Attaches at a path of the container, which is made when it is missing: a file for a file, a folder for a folder.
@@ -282,7 +310,11 @@ fn bind(
 ) -> Result<Detached, Failure> {
     if let Some(user) = &target.user {
         // the file system must know how (kernel 5.12 and later, one by one)
-        tree::set_idmap(fd.as_fd(), user.fd).at("idmapped mount (hostUsers: false needs it)", source)?;
+        match tree::set_idmap(fd.as_fd(), user.fd) {
+            // devices and sockets are used by their mode bits; their file systems hardly ever know how
+            Err(Errno::EINVAL) if is_special(&fd).at("mount", source)? => {}
+            other => other.at("idmapped mount (hostUsers: false needs it)", source)?,
+        }
     }
     let propagation = match propagation {
         Propagation::Private => 0,
@@ -295,6 +327,10 @@ fn bind(
         recursive_attr: recursive_readonly && attr & tree::ATTR_RDONLY != 0,
         propagation,
     })
+}
+
+fn is_special(fd: &OwnedFd) -> nix::Result<bool> {
+    Ok(!matches!(kind(fd.as_fd())?, SFlag::S_IFDIR | SFlag::S_IFREG))
 }
 
 /// An empty file system in memory, owned by the container's root.

@@ -1,7 +1,8 @@
 //! Which file is executed, with what environment, where.
 
 use std::ffi::CString;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Read;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -13,6 +14,9 @@ use crate::supervisor::proto::{Failure, FailureKind};
 
 /// Where programs are looked for when the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Bytes of /etc/passwd that are looked at.
+const MAX_USERS: u64 = 1 << 20;
 
 /// All an exec takes, in the kernel's form.
 pub(super) struct Program {
@@ -79,13 +83,24 @@ fn executable(file: &str) -> nix::Result<()> {
 
 /// Home folder of a user, as /etc/passwd of the container has it.
 fn home(uid: u32) -> String {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let users = read_users().unwrap_or_default();
     let entry = users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let own = fields.nth(2)?.parse() == Ok(uid);
         own.then(|| fields.nth(2)).flatten()
     });
     entry.filter(|home| !home.is_empty()).unwrap_or("/").to_owned()
+}
+
+/// An image may have anything in the place of the file: a pipe would hold us up for ever.
+fn read_users() -> std::io::Result<String> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(nix::libc::O_NONBLOCK).open("/etc/passwd")?;
+    let mut text = String::new();
+    if file.metadata()?.is_file() {
+        file.take(MAX_USERS).read_to_string(&mut text)?;
+    }
+    Ok(text)
 }
 
 /// Goes to the working folder. Tried as root first, then (`again`) as the user: either may lack the right.

@@ -10,7 +10,7 @@ use nix::unistd::{chdir, fchdir, pivot_root};
 use podkeep_hal::linux::sys::mount::{self as tree, FsContext};
 
 use super::layer_copy;
-use super::mounts::{Detached, UserNs, text};
+use super::mounts::{Detached, UserNs, restrict, text};
 use super::report::{At, failed};
 use super::resolve::open_host;
 use super::spec::RootSpec;
@@ -163,12 +163,5 @@ pub(super) fn enter(root: &OwnedFd) -> Result<(), Failure> {
 
 /// Only the root itself: mounts below it say for themselves.
 pub(super) fn make_readonly(root: &OwnedFd) -> Result<(), Failure> {
-    match tree::set_attr(root.as_fd(), false, tree::ATTR_RDONLY, 0) {
-        Err(Errno::ENOSYS) => {
-            let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-            let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-            mount(None::<&str>, path.as_str(), None::<&str>, flags, None::<&str>).at("read-only root", "/")
-        }
-        other => other.at("read-only root", "/"),
-    }
+    restrict(root.as_fd(), tree::ATTR_RDONLY).at("read-only root", "/")
 }

@@ -325,10 +325,12 @@ fn spawn(
         given.cgroups = all_cgroups.to_vec();
         cloned = clone_process(flags.bits(), None, &given.keep(), || body(given));
     }
-    if let Some(home) = home {
-        setns(home, CloneFlags::CLONE_NEWPID).at("setns", "own pid namespace")?;
-    }
+    let back = home.map_or(Ok(()), |home| setns(home, CloneFlags::CLONE_NEWPID));
     let child = cloned.at("clone", "")?;
+    if let Err(errno) = back {
+        settle::kill(child.pidfd.as_fd());
+        return Err(failed("setns", "own pid namespace", errno));
+    }
     Ok(Starting {
         pid: child.pid,
         pidfd: Some(child.pidfd),

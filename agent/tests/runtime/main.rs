@@ -8,6 +8,7 @@ mod world;
 mod bench;
 mod exec;
 mod files;
+mod old_kernel;
 mod process;
 mod root;
 mod sandbox;
@@ -18,10 +19,12 @@ fn main() {
     if world::reexecuted() {
         return;
     }
+    old_kernel::pretend();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let wants_ignored = args.iter().any(|arg| arg == "--ignored" || arg == "--include-ignored");
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let all: Vec<Test> = [sandbox::TESTS, process::TESTS, root::TESTS, files::TESTS, exec::TESTS].concat();
+    let all: Vec<Test> =
+        [sandbox::TESTS, process::TESTS, root::TESTS, files::TESTS, exec::TESTS, old_kernel::TESTS].concat();
     let all = if wants_ignored { [all, bench::TESTS.to_vec()].concat() } else { all };
     if args.iter().any(|arg| arg == "--list") {
         all.iter().for_each(|(name, _)| println!("{name}: test"));

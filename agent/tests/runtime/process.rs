@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("process_exit_code_streams_and_environment", exit_code_streams_and_environment),
     ("process_runs_as_user_without_capabilities", runs_as_user_without_capabilities),
     ("process_ambient_capabilities_reach_a_user", ambient_capabilities_reach_a_user),
-    ("process_root_has_exactly_its_capabilities", root_has_exactly_its_capabilities),
+    ("process_user_0_has_exactly_its_capabilities", root_has_exactly_its_capabilities),
     ("process_unknown_capabilities_are_reported", unknown_capabilities_are_reported),
     ("process_seccomp_with_and_without_privileges", seccomp_with_and_without_privileges),
     ("process_broken_seccomp_is_refused", broken_seccomp_is_refused),
@@ -127,30 +127,30 @@ fn unknown_capabilities_are_reported() {
     }
 }
 
-/// Classic BPF: system call `number` answers with EPERM, all others are allowed.
-fn filter(number: u32) -> Vec<u8> {
+/// Classic BPF: the system calls `numbers` answer with `errno`, all others are allowed.
+pub(crate) fn filter(numbers: &[u32], errno: i32) -> Vec<u8> {
     let instruction = |code: u16, jt: u8, jf: u8, k: u32| {
         let mut bytes = code.to_ne_bytes().to_vec();
         bytes.extend([jt, jf]);
         bytes.extend(k.to_ne_bytes());
         bytes
     };
-    [
-        instruction(0x20, 0, 0, 0),               // load the number
-        instruction(0x15, 0, 1, number),          // equal?
-        instruction(0x06, 0, 0, 0x0005_0000 | 1), // EPERM
-        instruction(0x06, 0, 0, 0x7fff_0000),     // allow
-    ]
-    .concat()
+    let mut program = instruction(0x20, 0, 0, 0); // load the number
+    for number in numbers {
+        program.extend(instruction(0x15, 0, 1, *number)); // equal?
+        program.extend(instruction(0x06, 0, 0, 0x0005_0000 | u32::try_from(errno).unwrap()));
+    }
+    program.extend(instruction(0x06, 0, 0, 0x7fff_0000)); // allow
+    program
 }
 
 fn seccomp_with_and_without_privileges() {
     let world = world();
     let file = world.dir.join("filter.bpf");
-    fs::write(&file, filter(u32::try_from(nix::libc::SYS_mkdirat).unwrap())).unwrap();
+    fs::write(&file, filter(&[u32::try_from(nix::libc::SYS_mkdirat).unwrap()], 1)).unwrap();
     let old = world.dir.join("old.bpf");
     #[cfg(target_arch = "x86_64")]
-    fs::write(&old, filter(u32::try_from(nix::libc::SYS_mkdir).unwrap())).unwrap();
+    fs::write(&old, filter(&[u32::try_from(nix::libc::SYS_mkdir).unwrap()], 1)).unwrap();
     #[cfg(not(target_arch = "x86_64"))]
     fs::copy(&file, &old).map(drop).unwrap();
     for no_new_privileges in [false, true] {

