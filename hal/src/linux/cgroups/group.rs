@@ -213,7 +213,7 @@ fn hand_down(
     let mut lost = Controllers::NONE;
     let ends = core::iter::once(0).chain(path.match_indices('/').map(|(i, _)| i));
     for above in ends.map(|end| path.get(..end).unwrap_or_default()) {
-        for (controller, errno) in switch_on(tree, above, wanted.minus(lost)) {
+        for (controller, errno) in switch_on(tree, above, wanted.minus(lost))? {
             lost = lost.with(controller);
             degraded.push(refused_to_hand_down(tree, above, controller, errno)?);
         }
@@ -222,27 +222,37 @@ fn hand_down(
 }
 
 /// Writes what is not on yet; one by one only when the whole is refused.
-fn switch_on(tree: &Tree, path: &str, wanted: Controllers) -> Vec<(Controller, Errno)> {
+fn switch_on(tree: &Tree, path: &str, wanted: Controllers) -> Result<Vec<(Controller, Errno)>, Error> {
     let file = join(path, "cgroup.subtree_control");
     let on = Controllers::from_v2_list(&read_text(&tree.dir, &file).unwrap_or_default());
     let words: Vec<(Controller, String)> =
         wanted.minus(on).iter().filter_map(|c| Some((c, format!("+{}", c.v2_name()?)))).collect();
     if words.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
+    }
+    // with cpu, cpuset and pids the kernel would not say no but make the group threaded, and then nothing fits in
+    if !path.is_empty() {
+        let processes = processes(tree, path);
+        if processes > 0 {
+            return Err(Error::Occupied { path: path.to_owned(), processes });
+        }
     }
     let whole = words.iter().map(|(_, w)| w.as_str()).collect::<Vec<_>>().join(" ");
     if write_text(&tree.dir, &file, &whole).is_ok() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let one = |(c, word): (Controller, String)| Some((c, write_text(&tree.dir, &file, &word).err()?));
-    words.into_iter().filter_map(one).collect()
+    Ok(words.into_iter().filter_map(one).collect())
+}
+
+fn processes(tree: &Tree, path: &str) -> usize {
+    read_text(&tree.dir, &join(path, "cgroup.procs")).map_or(0, |t| t.lines().count())
 }
 
 fn refused_to_hand_down(tree: &Tree, path: &str, c: Controller, errno: Errno) -> Result<Degraded, Error> {
     let shown = if path.is_empty() { "/" } else { path };
-    let processes = || read_text(&tree.dir, &join(path, "cgroup.procs")).map_or(0, |t| t.lines().count());
     if errno == Errno::EBUSY {
-        return Err(Error::Occupied { path: shown.to_owned(), processes: processes() });
+        return Err(Error::Occupied { path: shown.to_owned(), processes: processes(tree, path) });
     }
     if errno == Errno::EOPNOTSUPP {
         check_kind(tree, path)?;
