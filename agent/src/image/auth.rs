@@ -2,7 +2,7 @@
 //! of a registry that wants them.
 //!
 //! Which entry counts: as in the kubelet's keyring. The key is a host with globs a label, an optional port
-//! and an optional path prefix; the longest match is tried first.
+//! and an optional path prefix; the longest match is tried first. (Backwards by their text.)
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,9 @@ impl Keyring {
     pub fn find(&self, name: &ImageName) -> Vec<Credential> {
         let mut fits: Vec<(&str, &Credential)> =
             self.entries.iter().filter_map(|(p, c)| Some((matching(p, name)?, c))).collect();
-        // stable: what was added first wins among equals
-        fits.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
+        // backwards by text, as in the kubelet: a longer path before a shorter one, a host before a glob; and stable:
+        // what was added first wins among equals
+        fits.sort_by_key(|(pattern, _)| std::cmp::Reverse(*pattern));
         let mut found: Vec<Credential> = Vec::new();
         for (_, credential) in fits {
             if !found.contains(credential) {
@@ -124,6 +125,12 @@ fn credential(entry: AuthEntry) -> Option<Credential> {
     let decoded = String::from_utf8(decoded).ok()?;
     let (username, password) = decoded.trim_end_matches('\0').split_once(':')?;
     Some(Credential::Basic { username: username.to_owned(), password: password.to_owned() })
+}
+
+/// Whether `name` falls under a pattern: globs a host label, an optional port, an optional path prefix.
+#[must_use]
+pub fn matches(pattern: &str, name: &ImageName) -> bool {
+    matching(pattern, name).is_some()
 }
 
 /// The pattern without its decoration, if `name` falls under it.

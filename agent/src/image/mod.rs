@@ -14,6 +14,7 @@ pub mod oci;
 pub mod pack;
 mod pick;
 pub mod progress;
+pub mod provider;
 pub mod pull;
 pub mod registry;
 pub mod rootfs;

@@ -38,6 +38,9 @@ pub fn pull(
     let mut last = None;
     for source in sources(settings, &wanted)? {
         for endpoint in settings.endpoints(&source.registry) {
+            let mut keyring = keyring.clone();
+            let asked = ImageName { registry: endpoint.host.clone(), ..source.clone() };
+            keyring.extend(settings.providers.credentials(&asked));
             match pull_from(store, &endpoint, &source, &wanted, &keyring, progress) {
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error) => {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,6 +21,7 @@ use super::digest::Digest;
 use super::error::ImageError;
 use super::oci;
 use super::progress::Progress;
+use super::provider::Providers;
 
 /// Everything a manifest request accepts.
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -36,7 +38,7 @@ const RETRY_AFTER_MAX: u64 = 60;
 const SMALL_LIMIT: u64 = 1024 * 1024;
 
 /// The `registries` section of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct RegistrySettings {
     /// by registry as written in names: `docker.io`, `r.example.com:5000`
     pub registries: BTreeMap<String, RegistryEntry>,
@@ -44,6 +46,8 @@ pub struct RegistrySettings {
     pub short_names: Vec<String>,
     /// Docker's `config.json` of the node
     pub docker_config: Option<PathBuf>,
+    /// programs that give credentials
+    pub providers: Arc<Providers>,
 }
 
 /// How one registry is reached.
@@ -82,6 +86,13 @@ impl From<&podkeep_core::config::NodeConfiguration> for RegistrySettings {
             registries: config.registries.iter().map(|one| (one.name.clone(), entry(one))).collect(),
             short_names: config.short_names.clone(),
             docker_config: path(&config.docker_config_file),
+            // a fault there costs credentials, not the node
+            providers: Providers::read(config)
+                .map_err(|faults| {
+                    faults.iter().for_each(|fault| log::error!("credential providers: {fault}"))
+                })
+                .map(Arc::new)
+                .unwrap_or_default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! KubeletConfiguration v1beta1: wire form, defaults, validation. And our own settings beside it.
 
+pub mod credential;
 pub mod defaults;
 pub mod duration;
 pub mod kubelet;

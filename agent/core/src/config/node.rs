@@ -41,6 +41,10 @@ object! {
         short_names: Vec<String> = "shortNames",
         /// Docker's `config.json` with credentials of the node
         docker_config_file: String = "dockerConfigFile",
+        /// file or folder of `CredentialProviderConfig`, the kubelet's `--image-credential-provider-config`
+        image_credential_provider_config: String = "imageCredentialProviderConfig",
+        /// folder of their programs
+        image_credential_provider_bin_dir: String = "imageCredentialProviderBinDir",
     }
 
     /// One registry.
@@ -169,9 +173,19 @@ fn registries(config: &NodeConfiguration, faults: &mut Faults) {
                 .add(&alloc::format!("shortNames[{i}]"), alloc::format!("'{name}' is not HOST or HOST:PORT"));
         }
     }
-    let file = &config.docker_config_file;
-    if !file.is_empty() && !file.starts_with('/') {
-        faults.add("dockerConfigFile", alloc::format!("'{file}' is not an absolute path"));
+    let (providers, programs) =
+        (&config.image_credential_provider_config, &config.image_credential_provider_bin_dir);
+    for (path, file) in [
+        ("dockerConfigFile", &config.docker_config_file),
+        ("imageCredentialProviderConfig", providers),
+        ("imageCredentialProviderBinDir", programs),
+    ] {
+        if !file.is_empty() && !file.starts_with('/') {
+            faults.add(path, alloc::format!("'{file}' is not an absolute path"));
+        }
+    }
+    if providers.is_empty() != programs.is_empty() {
+        faults.add("imageCredentialProviderBinDir", "goes together with imageCredentialProviderConfig");
     }
 }
 
