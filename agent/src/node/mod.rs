@@ -12,6 +12,7 @@ mod adopt;
 pub mod events;
 pub mod files;
 pub mod image;
+mod leftovers;
 pub mod oom;
 pub mod pods;
 pub mod record;

@@ -443,6 +443,7 @@ pub fn thaw(node: &Rc<Node>) {
         pods.frozen = false;
         pods.entries.keys().cloned().collect()
     };
+    super::leftovers::start(node);
     for uid in all {
         turn(node, &uid, None);
     }
