@@ -365,7 +365,8 @@ fn env_from(report: &mut Report, list: &[EnvFromSource], path: &Path<'_>) {
             let name_path = reference_path.child("name");
             match reference.name.as_str() {
                 "" => report.required(&name_path, ""),
-                name => report.grammar(&name_path, name, names::is_dns_subdomain, DNS_SUBDOMAIN),
+                // the API server takes it for a prefix here
+                name => report.grammar(&name_path, name, names::is_dns_prefix, DNS_SUBDOMAIN),
             }
         }
         match both.iter().filter(|(_, reference)| reference.is_some()).count() {

@@ -2,6 +2,7 @@
 use super::names::{self, DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE, QUALIFIED};
 use super::{Path, Report};
 use crate::types::{LabelSelector, ObjectMeta, Pod, StringMap};
+use alloc::string::ToString;
 
 /// The largest sum of all annotations, keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -9,9 +10,7 @@ const ANNOTATIONS_MAX: usize = 256 << 10;
 /// Metadata of an object with a namespace.
 pub(super) fn object(report: &mut Report, meta: &ObjectMeta, name: fn(&str) -> bool, path: &Path<'_>) {
     if !meta.generate_name.is_empty() {
-        // what the server adds ends in a letter, so the prefix may end in '-'
-        let prefix = meta.generate_name.trim_end_matches('-');
-        report.grammar(&path.child("generateName"), prefix, name, DNS_SUBDOMAIN);
+        report.grammar(&path.child("generateName"), &meta.generate_name, names::is_dns_prefix, DNS_SUBDOMAIN);
     }
     match meta.name.as_str() {
         "" => report.required(&path.child("name"), "name or generateName is required"),
@@ -27,7 +26,16 @@ pub(super) fn object(report: &mut Report, meta: &ObjectMeta, name: fn(&str) -> b
     owners(report, meta, &path.child("ownerReferences"));
     let finalizers = path.child("finalizers");
     for (index, finalizer) in meta.finalizers.iter().enumerate() {
-        report.grammar(&finalizers.index(index), finalizer, names::is_qualified, QUALIFIED);
+        let at = finalizers.index(index);
+        report.grammar(&at, finalizer, names::is_qualified, QUALIFIED);
+        let standard = ["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer.as_str());
+        if !finalizer.contains('/') && !standard {
+            report.invalid(
+                &at,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
+        }
     }
 }
 
@@ -76,10 +84,17 @@ pub(super) fn annotations(report: &mut Report, annotations: &StringMap, path: &P
 }
 
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// Annotations with a meaning: the old spellings of profiles.
+/// A number of 32 bits without plus sign and leading zeros.
+fn is_cost(text: &str) -> bool {
+    text.parse::<i32>().is_ok_and(|number| number.to_string() == text || text == "-0")
+}
+
+/// Annotations with a meaning: the old spellings of profiles, and two of the control plane.
 pub(super) fn pod_annotations(report: &mut Report, pod: &Pod, path: &Path<'_>) {
     let spec = &pod.spec;
     for (key, value) in &pod.metadata.annotations {
@@ -91,6 +106,10 @@ pub(super) fn pod_annotations(report: &mut Report, pod: &Pod, path: &Path<'_>) {
             if !known && !value.starts_with("localhost/") {
                 report.invalid(&path.key(key), value, "invalid AppArmor profile name");
             }
+        } else if key == MIRROR && spec.node_name.is_empty() {
+            report.invalid(&path.key(key), value, "must set spec.nodeName if mirror pod annotation is set");
+        } else if key == DELETION_COST && !is_cost(value) {
+            report.invalid(&path.key(key), value, "must be a 32bit integer");
         } else if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
             let known = matches!(value.as_str(), "runtime/default" | "docker/default" | "unconfined");
             match value.strip_prefix("localhost/") {

@@ -97,9 +97,20 @@ pub fn is_port_number(port: i64) -> bool {
     (1..=65535).contains(&port)
 }
 
-/// An IPv4 or IPv6 address; leading zeros in an IPv4 part are not taken.
+/// An IPv4 or IPv6 address. Leading zeros in an IPv4 part are taken as decimal, as the API server has always done.
 pub fn is_ip(text: &str) -> bool {
-    text.parse::<core::net::IpAddr>().is_ok()
+    let mut parts = 0u32;
+    let sloppy = text.split('.').all(|part| {
+        parts = parts.saturating_add(1);
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u8>().is_ok()
+    });
+    text.parse::<core::net::IpAddr>().is_ok() || (sloppy && parts == 4)
+}
+
+/// The beginning of a DNS subdomain, which may end in one `-` because something follows it.
+pub fn is_dns_prefix(text: &str) -> bool {
+    let whole = text.strip_suffix('-').filter(|rest| !rest.is_empty()).unwrap_or(text);
+    text.len() <= 253 && is_dns_subdomain(whole)
 }
 
 /// The name of an HTTP header.
@@ -151,6 +162,8 @@ mod tests {
         assert!(
             is_config_key("a_B.c-d") && !is_config_key("..") && !is_config_key(".") && !is_config_key("a/b")
         );
-        assert!(is_ip("::1") && is_ip("1.2.3.4") && !is_ip("01.2.3.4") && !is_ip("1.2.3"));
+        assert!(
+            is_ip("::1") && is_ip("1.2.3.4") && is_ip("01.2.3.4") && !is_ip("1.2.3") && !is_ip("1.2.3.256")
+        );
     }
 }

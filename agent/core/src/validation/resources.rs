@@ -131,11 +131,14 @@ pub(super) fn container(report: &mut Report, r: &ResourceRequirements, pod_claim
     for (index, claim) in r.claims.iter().enumerate() {
         let at = claims.index(index);
         if claim.name.is_empty() {
-            report.required(&at.child("name"), "");
+            report.required(&at, "");
             continue;
         }
         if !pod_claims.contains(&claim.name.as_str()) {
-            report.not_found(&at.child("name"), &claim.name);
+            report.not_found(&at, &claim.name);
+        }
+        if !claim.request.is_empty() {
+            report.grammar(&at.child("request"), &claim.request, names::is_dns_label, names::DNS_LABEL);
         }
         let key = (claim.name.as_str(), claim.request.as_str());
         let whole = taken.contains(&(key.0, "")) || (key.1.is_empty() && taken.iter().any(|t| t.0 == key.0));

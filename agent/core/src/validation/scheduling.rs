@@ -156,7 +156,7 @@ pub(super) fn spreading(report: &mut Report, list: &[TopologySpreadConstraint], 
         let same = |other: &TopologySpreadConstraint| {
             other.topology_key == constraint.topology_key && other.when_unsatisfiable == action
         };
-        if list.iter().take(index).any(same) {
+        if list.iter().skip(index).skip(1).any(same) {
             report.duplicate(&at.child("{topologyKey, whenUnsatisfiable}"), &constraint.topology_key, action);
         }
         if let Some(domains) = constraint.min_domains {

@@ -1,6 +1,6 @@
 //! Validation of rights: ids, capabilities, profiles, kernel parameters.
 use super::{Path, Report, volumes};
-use crate::types::{AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile};
+use crate::types::{AppArmorProfile, Container, Object, Pod, PodSecurityContext, PodSpec, SeccompProfile};
 use alloc::collections::BTreeSet;
 
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -159,5 +159,42 @@ fn sysctls(report: &mut Report, s: &PodSecurityContext, pod: &Pod, path: &Path<'
             report.invalid(&at, name, "may not be specified when 'hostIPC' is true");
         }
         taken.insert(name);
+    }
+}
+
+/// What a pod for Windows must not have. Such a pod is valid, but no node of ours runs it.
+pub(super) fn windows(report: &mut Report, spec: &PodSpec, path: &Path<'_>) {
+    let detail = "cannot be set for a windows pod";
+    for (name, set) in [
+        ("hostUsers", spec.host_users.is_some()),
+        ("hostPID", spec.host_pid),
+        ("hostIPC", spec.host_ipc),
+        ("shareProcessNamespace", spec.share_process_namespace.is_some()),
+    ] {
+        if set {
+            report.forbidden(&path.child(name), detail);
+        }
+    }
+    if let Some(context) = spec.security_context.as_deref() {
+        only(report, context, &["windowsOptions", "runAsNonRoot"], &path.child("securityContext"));
+    }
+    for (name, list) in [("containers", &spec.containers), ("initContainers", &spec.init_containers)] {
+        let list_path = path.child(name);
+        for (index, c) in list.iter().enumerate() {
+            let at = list_path.index(index);
+            if let Some(context) = c.security_context.as_deref() {
+                only(report, context, &["windowsOptions", "runAsNonRoot"], &at.child("securityContext"));
+            }
+        }
+    }
+}
+
+/// Every field but these must be absent.
+fn only(report: &mut Report, object: &dyn Object, allowed: &[&str], path: &Path<'_>) {
+    for (index, name) in object.shape().fields.iter().enumerate() {
+        let set = object.at(index).is_some_and(|field| !field.view().is_empty());
+        if set && !allowed.contains(name) {
+            report.forbidden(&path.child(name), "cannot be set for a windows pod");
+        }
     }
 }

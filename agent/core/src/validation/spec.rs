@@ -196,10 +196,15 @@ fn system(report: &mut Report, spec: &PodSpec, path: &Path<'_>) {
     }
     let Some(os) = &spec.os else { return };
     let at = path.child("os");
-    report.need_one_of(&at.child("name"), &os.name, &["linux", "windows"]);
-    if os.name != "linux" {
-        return;
+    match os.name.as_str() {
+        "" => report.required(&at.child("name"), "cannot be empty"),
+        "linux" => no_windows_options(report, spec, path),
+        "windows" => security::windows(report, spec, path),
+        other => report.not_supported(&at, other, &["linux", "windows"]),
     }
+}
+
+fn no_windows_options(report: &mut Report, spec: &PodSpec, path: &Path<'_>) {
     let detail = "windows options cannot be set for a linux pod";
     if spec.security_context.as_ref().is_some_and(|s| s.windows_options.is_some()) {
         let context = path.child("securityContext");

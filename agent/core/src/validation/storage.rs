@@ -139,27 +139,28 @@ fn byte(report: &mut Report, value: i32, name: &str, path: &Path<'_>) {
     }
 }
 
-/// Names of iSCSI ends: `iqn.yyyy-mm.domain[:text]`, `eui.` and 16, `naa.` and 32 hex digits.
+/// Names of iSCSI ends: `iqn.yyyy-mm.domain:text`, `eui.` and 16, `naa.` and 32 letters or digits.
 fn is_initiator(name: &str) -> bool {
-    let hex = |digits: &str, lengths: &[usize]| {
-        lengths.contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit())
-    };
-    if let Some(digits) = name.strip_prefix("eui.") {
-        return hex(digits, &[16]);
+    let alnum =
+        |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_alphanumeric());
+    if let Some(rest) = name.strip_prefix("eui.") {
+        return alnum(rest, 16);
     }
-    if let Some(digits) = name.strip_prefix("naa.") {
-        return hex(digits, &[32]);
+    if let Some(rest) = name.strip_prefix("naa.") {
+        return alnum(rest, 32);
     }
-    let Some(rest) = name.strip_prefix("iqn.") else { return false };
-    let Some((date, domain)) = rest.split_once('.') else { return false };
-    let date_is_right = match date.split_once('-') {
-        Some((year, month)) => {
-            year.len() == 4 && month.len() == 2 && date.bytes().all(|b| b.is_ascii_digit() || b == b'-')
-        }
-        None => false,
+    let parts = name.strip_prefix("iqn.").and_then(|rest| rest.split_once('.'));
+    let Some((date, (domain, text))) = parts.and_then(|(date, rest)| Some((date, rest.split_once(':')?)))
+    else {
+        return false;
     };
-    let domain = domain.split_once(':').map_or(domain, |(domain, _)| domain);
-    date_is_right && domain.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+    let digits = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_digit());
+    let letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2))
+        && !domain.is_empty()
+        && domain.bytes().all(letter)
+        && !text.is_empty()
+        && !text.contains(|c: char| c.is_whitespace() || ",;*&$|".contains(c))
 }
 
 fn iscsi(report: &mut Report, volume: &Volume, path: &Path<'_>, at: &Path<'_>) {

@@ -84,3 +84,69 @@ fn config_maps_and_secrets_are_judged_by_their_keys() {
     let object: Secret = serde_json::from_str(r#"{"metadata":{"name":"S","namespace":"d"}}"#).unwrap();
     assert_eq!(secret(&object).len(), 1);
 }
+
+/// Path and kind of the only fault.
+fn fault(spec: &str) -> (String, &'static str) {
+    let text = alloc::format!(r#"{{"metadata":{{"name":"p","namespace":"default"}},"spec":{{{spec}}}}}"#);
+    let mut object: Pod = serde_json::from_str(&text).unwrap();
+    crate::defaults::pod(&mut object);
+    let errors = pod(&object);
+    assert_eq!(errors.len(), 1, "{spec}: {errors:?}");
+    (errors[0].field.clone(), errors[0].kind.name())
+}
+
+#[test]
+fn faults_stand_where_the_api_server_puts_them() {
+    let with = |extra: &str| alloc::format!(r#""containers":[{{"name":"c","image":"i"}}],{extra}"#);
+    let container = |extra: &str| alloc::format!(r#""containers":[{{"name":"c","image":"i",{extra}}}]"#);
+    for (spec, path, kind) in [
+        (with(r#""os":{"name":"plan9"}"#), "spec.os", "NotSupported"),
+        (with(r#""os":{"name":""}"#), "spec.os.name", "Required"),
+        (with(r#""os":{"name":"windows"},"hostPID":true"#), "spec.hostPID", "Forbidden"),
+        (
+            with(r#""os":{"name":"windows"},"securityContext":{"runAsUser":1}"#),
+            "spec.securityContext.runAsUser",
+            "Forbidden",
+        ),
+        (with(r#""overhead":{"foo":"1"}"#), "spec.overhead.limits[foo]", "Invalid"),
+        (
+            with(r#""volumes":[{"name":"v","iscsi":{"targetPortal":"t","iqn":"iqn.2001-04.com","lun":0}}]"#),
+            "spec.volumes[0].iscsi.iqn",
+            "Invalid",
+        ),
+        (
+            with(
+                r#""volumes":[{"name":"v","projected":{"sources":[{"configMap":{"name":"a","items":[{"key":"k","path":"x"}]}},
+                {"secret":{"name":"b","items":[{"key":"k","path":"x"}]}}]}}]"#,
+            ),
+            "spec.volumes[0].projected",
+            "Invalid",
+        ),
+        (
+            with(
+                r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"z","whenUnsatisfiable":"DoNotSchedule"},
+                {"maxSkew":2,"topologyKey":"z","whenUnsatisfiable":"DoNotSchedule"}]"#,
+            ),
+            "spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}",
+            "Duplicate",
+        ),
+        (
+            container(r#""resources":{"claims":[{"name":"x"}]}"#),
+            "spec.containers[0].resources.claims[0]",
+            "NotFound",
+        ),
+        (
+            container(r#""resources":{"limits":{"hugepages-2Mi":"2Mi"}}"#),
+            "spec.containers[0].resources",
+            "Forbidden",
+        ),
+        (
+            container(r#""volumeDevices":[{"name":"d","devicePath":"/dev/x"}]"#),
+            "spec.containers[0].volumeDevices[0].name",
+            "NotFound",
+        ),
+    ] {
+        let found = fault(&spec);
+        assert_eq!((found.0.as_str(), found.1), (path, kind), "{spec}");
+    }
+}

@@ -349,11 +349,10 @@ fn claim(report: &mut Report, template: &PersistentVolumeClaimTemplate, path: &P
         report.one_of(&modes, mode, &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]);
     }
     let amounts = spec.child("resources");
-    let requests = amounts.child("requests");
     match template.spec.resources.requests.get("storage") {
         None => report.required(&amounts.key("storage"), ""),
         Some(amount) if *amount <= Quantity::ZERO => {
-            report.invalid(&requests.key("storage"), &format!("{amount}"), "must be greater than zero");
+            report.invalid(&amounts.key("storage"), &format!("{amount}"), "must be greater than zero");
         }
         Some(_) => {}
     }
