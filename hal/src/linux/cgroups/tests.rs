@@ -235,6 +235,8 @@ fn nothing_mounted_is_an_error_with_a_way_out() {
 struct Real {
     all: Cgroups,
     top: Group,
+    /// root folder of [`Real::v1_only`], behind which the paths to join lie
+    _root: Option<Fake>,
 }
 
 impl Real {
@@ -244,7 +246,33 @@ impl Real {
             println!("skipped: needs root");
             return None;
         }
-        let Ok(all) = Cgroups::open(Path::new("/")) else {
+        Self::at(Path::new("/"))
+    }
+
+    /// The machine's v1 hierarchies as if there were no v2 one beside them.
+    fn v1_only() -> Option<Self> {
+        if crate::linux::sys::euid() != 0 {
+            println!("skipped: needs root");
+            return None;
+        }
+        let fake = Fake::new();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let v1: Vec<&str> = mounts.lines().filter(|l| l.contains(" - cgroup ")).collect();
+        if v1.is_empty() {
+            println!("skipped: no v1 hierarchies");
+            return None;
+        }
+        fake.put("proc/self/mountinfo", &v1.join("\n"));
+        fs::create_dir_all(fake.0.join("sys/fs")).unwrap();
+        symlink("/sys/fs/cgroup", fake.0.join("sys/fs/cgroup")).unwrap();
+        let mut real = Self::at(&fake.0)?;
+        assert_eq!(real.all.flavour(), Flavour::V1);
+        real._root = Some(fake);
+        Some(real)
+    }
+
+    fn at(root: &Path) -> Option<Self> {
+        let Ok(all) = Cgroups::open(root) else {
             println!("skipped: no control groups here");
             return None;
         };
@@ -252,7 +280,7 @@ impl Real {
         match all.create(&name, Controllers::usual()) {
             Ok((top, lost)) => {
                 println!("{:?}, lost: {lost:?}", all.flavour());
-                Some(Self { all, top })
+                Some(Self { all, top, _root: None })
             }
             Err(e) => {
                 println!("skipped: {e}");
@@ -305,7 +333,15 @@ fn wait_readable(watcher: &Watcher) {
 
 #[test]
 fn real_limits_are_in_force() {
-    let Some(real) = Real::new() else { return };
+    Real::new().inspect(limits_are_in_force);
+}
+
+#[test]
+fn real_v1_limits_are_in_force() {
+    Real::v1_only().inspect(limits_are_in_force);
+}
+
+fn limits_are_in_force(real: &Real) {
     let group = real.group("a/b");
     let limits = Limits {
         cpu_shares: Some(512),
@@ -344,7 +380,15 @@ fn real_limits_are_in_force() {
 
 #[test]
 fn real_group_is_killed_with_its_forks() {
-    let Some(real) = Real::new() else { return };
+    Real::new().inspect(group_is_killed_with_its_forks);
+}
+
+#[test]
+fn real_v1_group_is_killed_with_its_forks() {
+    Real::v1_only().inspect(group_is_killed_with_its_forks);
+}
+
+fn group_is_killed_with_its_forks(real: &Real) {
     let group = real.group("k");
     // v2 takes no processes where controllers are handed down, so they live in the leaves
     let one = real.group("k/one");
@@ -383,7 +427,15 @@ fn real_group_is_killed_with_its_forks() {
 
 #[test]
 fn real_out_of_memory_is_counted_and_told() {
-    let Some(real) = Real::new() else { return };
+    Real::new().inspect(out_of_memory_is_counted_and_told);
+}
+
+#[test]
+fn real_v1_out_of_memory_is_counted_and_told() {
+    Real::v1_only().inspect(out_of_memory_is_counted_and_told);
+}
+
+fn out_of_memory_is_counted_and_told(real: &Real) {
     if !real.has(Controller::Memory) {
         return;
     }
@@ -405,7 +457,15 @@ fn real_out_of_memory_is_counted_and_told() {
 
 #[test]
 fn real_frozen_group_goes_on_after_the_thaw() {
-    let Some(real) = Real::new() else { return };
+    Real::new().inspect(frozen_group_goes_on_after_the_thaw);
+}
+
+#[test]
+fn real_v1_frozen_group_goes_on_after_the_thaw() {
+    Real::v1_only().inspect(frozen_group_goes_on_after_the_thaw);
+}
+
+fn frozen_group_goes_on_after_the_thaw(real: &Real) {
     let group = real.group("f");
     let mut child = run_in(&group, "echo; read x; exit 3");
     wait_ready(&mut child);
