@@ -192,6 +192,21 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: variant.to_owned() }
     }
 
+    /// `OS/ARCHITECTURE[/VARIANT]`, as builders write it: `linux/arm/v7`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (os, architecture, variant) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
+        let is_word =
+            |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+        let fits = is_word(os) && is_word(architecture) && (variant.is_empty() || is_word(variant));
+        (fits && parts.next().is_none()).then(|| Self {
+            os: os.to_owned(),
+            architecture: canonical_architecture(architecture).to_owned(),
+            variant: variant.to_owned(),
+        })
+    }
+
     /// How well an image made for `offer` runs here: 0 is best, `None` not at all.
     ///
     /// An empty operating system or architecture in `offer` is unknown and accepted last.
@@ -325,6 +340,15 @@ mod tests {
         assert_eq!(best("linux/amd64", &["linux/amd64/v3", "linux/amd64"]), Some("linux/amd64"));
         assert_eq!(best("linux/amd64", &["linux/amd64/v3"]), None);
         assert_eq!(best("linux/riscv64", &["linux/riscv64"]), Some("linux/riscv64"));
+    }
+
+    #[test]
+    fn platforms_are_read_as_builders_write_them() {
+        assert_eq!(Platform::parse("linux/arm/v7"), Some(p("linux/arm/v7")));
+        assert_eq!(Platform::parse("linux/aarch64"), Some(p("linux/arm64")));
+        for bad in ["linux", "linux/", "/arm", "linux/arm/v7/x", "linux/a b", ""] {
+            assert_eq!(Platform::parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn image() -> Command {
                         .required(true)
                         .value_name("PATH")
                         .value_parser(value_parser!(OsString))
-                        .help("OCI layout folder, OCI archive or docker-save archive (also gzip)"),
+                        .help("OCI layout folder, OCI archive or docker-save archive (also gzip, zstd)"),
                     Arg::new("name")
                         .required(true)
                         .value_name("NAME")
@@ -199,7 +199,30 @@ fn image() -> Command {
                 ])
                 .after_help("Example:\n  podkeep image rm registry.example/web:1"),
             pack(),
+            bake(),
         ])
+}
+
+fn platform() -> Arg {
+    Arg::new("platform")
+        .long("platform")
+        .value_name("OS/ARCH[/VARIANT]")
+        .help("Machine the image is for, e.g. linux/arm/v7 [default: this one]")
+}
+
+fn bake() -> Command {
+    Command::new("bake")
+        .about("Unpacks images into a folder for a read-only partition, to be used in place (imageDirs)")
+        .args([
+            Arg::new("source")
+                .required(true)
+                .num_args(1..)
+                .value_name("SRC[=NAME]")
+                .help("OCI layout folder, OCI or docker-save archive, and the image's name where it states none"),
+            os("out", "New folder to write").value_name("DIR").required(true),
+            platform(),
+        ])
+        .after_help("Example:\n  podkeep image bake --out baked web.tar=registry.example/web:1\n  mksquashfs baked images.squashfs")
 }
 
 fn pack() -> Command {
@@ -218,6 +241,7 @@ fn pack() -> Command {
             Arg::new("name").long("name").value_name("NAME").help("Name written into the archive"),
             Arg::new("user").long("user").value_name("USER").help("User of the program: uid[:gid] or name"),
             Arg::new("workdir").long("workdir").value_name("DIR").help("Working folder"),
+            platform(),
         ])
         .after_help("Examples:\n  podkeep image pack rootfs/ --out web.tar --entrypoint /bin/web\n  podkeep image pack /bin/busybox:/bin/busybox --out box.tar --entrypoint /bin/busybox --cmd sh")
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ArgMatches;
+use podkeep_core::image::Platform;
 
 use super::table::{Table, size};
 use super::{Failure, out, path, socket, text};
@@ -22,6 +23,7 @@ pub(super) fn run(matches: &ArgMatches) -> Result<ExitCode, Failure> {
         "load" => load(matches, image)?,
         "ls" => list(matches)?,
         "rm" => remove(matches, &image)?,
+        "bake" => baked(matches)?,
         "pull" => done(ask(&socket(matches), &ApiRequest::ImagePull { name: image })?),
         _ => packed(matches)?,
     }
@@ -137,11 +139,37 @@ fn packed(matches: &ArgMatches) -> Result<(), Failure> {
             .map(|(at, to)| (at.into(), to.into()))
             .collect(),
         epoch: epoch_of_environment(),
-        platform: crate::image::store::host_platform(),
+        platform: platform(matches)?,
         name: text(matches, "name").map(str::to_owned),
     };
     let target = path(matches, "out").unwrap_or_default();
     let made = pack::pack(&order, Path::new(&target))?;
     out::print(&format!("packed {} ({})\n", target.display(), made.config));
+    Ok(())
+}
+
+/// The machine the image is for: this one unless told otherwise.
+fn platform(matches: &ArgMatches) -> Result<Platform, Failure> {
+    match text(matches, "platform") {
+        None => Ok(crate::image::store::host_platform()),
+        Some(word) => Platform::parse(word)
+            .ok_or_else(|| format!("platform '{word}' is not OS/ARCH[/VARIANT], e.g. linux/arm/v7").into()),
+    }
+}
+
+/// Unpacks images into a folder for a read-only partition.
+fn baked(matches: &ArgMatches) -> Result<(), Failure> {
+    let mut sources = Vec::new();
+    for source in matches.get_many::<String>("source").unwrap_or_default() {
+        // a path may hold the sign itself
+        let (path, name) = match source.rsplit_once('=') {
+            Some((path, name)) if !Path::new(source).exists() => (path, Some(name.to_owned())),
+            _ => (source.as_str(), None),
+        };
+        sources.push((PathBuf::from(path), name));
+    }
+    let target = path(matches, "out").unwrap_or_default();
+    let names = crate::image::bake::bake(&target, &sources, platform(matches)?, &Progress::default())?;
+    out::print(&format!("baked {} into {}\n", names.join(", "), target.display()));
     Ok(())
 }

@@ -125,7 +125,7 @@ impl Members {
     fn read<R: Source>(source: &mut R) -> Result<Self, ImageError> {
         let mut members = Self::default();
         let mut stream = TarStream::new(BySource(source));
-        while let Some(entry) = stream.next()? {
+        while let Some(entry) = stream.next_entry()? {
             let Some(name) = clean(&entry.path) else { continue };
             match entry.kind {
                 Kind::File if entry.pieces.is_none() => {

@@ -105,7 +105,7 @@ impl ImageStore {
         }
     }
 
-    /// The image of `name`, if it is complete. A few small reads: 0.1 ms.
+    /// The image of `name`, if it is complete: a few small reads, no network.
     pub fn get(&self, name: &str) -> Result<Option<ImageRecord>, ImageError> {
         self.store.get(name)
     }

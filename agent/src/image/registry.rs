@@ -311,7 +311,8 @@ impl<'a> Session<'a> {
             |why: &str| ImageError::Protocol { host: self.endpoint.host.clone(), why: why.to_owned() };
         // a password may not go unencrypted to where a registry sends us, unless all of it is so
         let plain_registry = self.endpoint.base.starts_with("http://");
-        if !realm.starts_with("https://") && !(plain_registry && realm.starts_with("http://")) {
+        let is_safe = realm.starts_with("https://") || (plain_registry && realm.starts_with("http://"));
+        if !is_safe {
             return Err(wrong("its token server has no https address"));
         }
         let scope =

@@ -109,7 +109,7 @@ struct SparseRecords {
     seen: bool,
 }
 
-/// The stream. After [`TarStream::next`] gave an entry, reading gives its stored bytes.
+/// The stream. After [`TarStream::next_entry`] gave an entry, reading gives its stored bytes.
 pub struct TarStream<R> {
     source: R,
     /// bytes taken from the source
@@ -142,7 +142,7 @@ impl<R: Source> TarStream<R> {
     }
 
     /// The next entry; `None` at the end of the archive.
-    pub fn next(&mut self) -> Result<Option<Entry>, ImageError> {
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, ImageError> {
         let mut records = self.globals.clone();
         let mut long_name = None;
         let mut long_link = None;
@@ -193,15 +193,14 @@ impl<R: Source> TarStream<R> {
             xattrs: records.xattrs,
             pieces: None,
         };
-        if let Some(ustar) = header
+        let numbers = header
             .as_ustar()
-            .map(|u| (&u.dev_major, &u.dev_minor))
-            .or_else(|| header.as_gnu().map(|g| (&g.dev_major, &g.dev_minor)))
+            .map(|ustar| (&ustar.dev_major, &ustar.dev_minor))
+            .or_else(|| header.as_gnu().map(|gnu| (&gnu.dev_major, &gnu.dev_minor)));
+        if let Some((major, minor)) = numbers
+            && matches!(entry.kind, Kind::CharDevice | Kind::BlockDevice)
         {
-            if matches!(entry.kind, Kind::CharDevice | Kind::BlockDevice) {
-                entry.major = number(ustar.0)?;
-                entry.minor = number(ustar.1)?;
-            }
+            (entry.major, entry.minor) = (number(major)?, number(minor)?);
         }
         if entry.kind != Kind::File {
             // what is no file has no data, whatever its header says (a PAX hard link is the one
@@ -458,7 +457,7 @@ fn signed(field: &[u8]) -> Result<i64, ImageError> {
     if first & 0x80 != 0 {
         let negative = first & 0x40 != 0;
         let start = if negative { -1 } else { i128::from(first & 0x3f) };
-        let mut value: i128 = if negative { -1 & !0x7f | i128::from(first & 0x7f) } else { start };
+        let mut value: i128 = if negative { !0x7f | i128::from(first & 0x7f) } else { start };
         for byte in field.iter().skip(1) {
             value = value
                 .checked_mul(256)

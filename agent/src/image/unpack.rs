@@ -48,7 +48,7 @@ pub struct Unpacked {
 pub fn unpack<R: Source>(source: R, root: OwnedFd) -> Result<(Unpacked, R), ImageError> {
     let mut stream = TarStream::new(source);
     let mut unpacker = Unpacker::new(root)?;
-    while let Some(entry) = stream.next()? {
+    while let Some(entry) = stream.next_entry()? {
         unpacker.entry(&entry, &mut stream)?;
     }
     Ok((unpacker.finish()?, stream.into_inner()))
