@@ -105,7 +105,7 @@ impl Stage {
                     break;
                 }
                 // a change, or the second is over
-                drop(call.next());
+                drop(call.next_reply());
             }
         }
         if let Some(mut agent) = self.agent.take() {

@@ -1,5 +1,11 @@
 //! Cases CPU, MEM and TOP: reports about comparable programs as inputs, with the right behaviour, as far as they can be
 //! decided without running containers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failed check of a test ends it"
+)]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

@@ -53,7 +53,7 @@ impl Call {
     }
 
     /// The next answer; `None` when the agent has ended the connection.
-    pub fn next(&mut self) -> Result<Option<(ApiReply, Vec<OwnedFd>)>, ClientError> {
+    pub fn next_reply(&mut self) -> Result<Option<(ApiReply, Vec<OwnedFd>)>, ClientError> {
         let reply =
             frame::receive::<ApiReply>(&mut self.stream).map_err(|source| ClientError::Broken { source })?;
         match reply {
@@ -64,7 +64,7 @@ impl Call {
 
     /// The one answer of a plain request.
     pub fn answer(&mut self) -> Result<(ApiReply, Vec<OwnedFd>), ClientError> {
-        self.next()?.ok_or(ClientError::Closed)
+        self.next_reply()?.ok_or(ClientError::Closed)
     }
 
     /// The connection, to wait on it beside other descriptors.

@@ -40,7 +40,7 @@ pub(super) fn run(matches: &ArgMatches) -> Result<ExitCode, Failure> {
 fn field(text: &mut String, depth: usize, name: &str, value: &str) {
     let pad = "  ".repeat(depth);
     // writing to a String cannot fail
-    let _ = writeln!(text, "{pad}{:<width$}{value}", format!("{name}:"), width = 20 - depth.min(8));
+    writeln!(text, "{pad}{:<width$}{value}", format!("{name}:"), width = 20 - depth.min(8)).ok();
 }
 
 fn or_none(value: &str) -> &str {

@@ -133,10 +133,10 @@ fn pump(call: &mut Call, flows: &mut [Flow], resize: Option<(&SignalFd, &OwnedFd
                 flow.move_some();
             }
         }
-        if hot.first() == Some(&true) {
-            if let ApiReply::ExecEnded { code } = call.answer()?.0 {
-                break code;
-            }
+        if hot.first() == Some(&true)
+            && let ApiReply::ExecEnded { code } = call.answer()?.0
+        {
+            break code;
         }
     };
     for flow in flows.iter_mut().take(2) {

@@ -44,7 +44,7 @@ fn pods(matches: &ArgMatches, output: Option<&str>) -> Result<ExitCode, Failure>
     let request = ApiRequest::Pods { filter, watch };
     let mut call = Call::start(&socket(matches), &request, &[])?;
     let mut first = true;
-    while let Some((ApiReply::Pods { pods }, _)) = call.next()? {
+    while let Some((ApiReply::Pods { pods }, _)) = call.next_reply()? {
         if pods.is_empty() && first && !watch {
             if let Some(name) = named {
                 return Err(format!("pod '{name}' not found").into());

@@ -38,7 +38,7 @@ pub(super) fn run(matches: &ArgMatches) -> Result<ExitCode, Failure> {
         // an answer, or the end of the connection: nothing more will come (a restarted agent is asked by the next call)
         let (sender, receiver) = smol::channel::bounded::<()>(1);
         std::thread::spawn(move || {
-            let last = call.next();
+            let last = call.next_reply();
             drop((last, sender));
         });
         receiver.recv().await.ok();

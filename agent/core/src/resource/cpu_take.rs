@@ -229,10 +229,12 @@ impl<'a> Taking<'a> {
         let mut candidate = cores
             .take(self.need.div_ceil(per_core))
             .fold(CpuSet::EMPTY, |set, core| set.union(&core.cpus.intersection(&self.available)));
-        if self.need % 2 == 1 && per_core > 1 && candidate.len() > self.need {
-            if let Some(last) = candidate.last() {
-                candidate.remove(last);
-            }
+        if self.need % 2 == 1
+            && per_core > 1
+            && candidate.len() > self.need
+            && let Some(last) = candidate.last()
+        {
+            candidate.remove(last);
         }
         if candidate.len() == self.need {
             self.take(&candidate);

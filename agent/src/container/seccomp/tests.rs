@@ -21,7 +21,7 @@ fn run(code: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> Action {
         match i.code {
             0x20 => {
                 let start = i.number as usize;
-                assert!(start % 4 == 0);
+                assert!(start.is_multiple_of(4));
                 a = u32::from_ne_bytes(data[start..start + 4].try_into().unwrap());
             }
             0x54 => a &= i.number,
@@ -225,7 +225,7 @@ fn every_comparison_means_what_it_says() {
 #[test]
 fn the_search_finds_every_number() {
     // every third call with an action of its own, so that the tree is deep and its left halves long
-    let action = |n: u32| if n % 3 == 0 { Action::errno(n) } else { Action::LOG };
+    let action = |n: u32| if n.is_multiple_of(3) { Action::errno(n) } else { Action::LOG };
     let rule = |n| vec![Rule { conditions: Vec::new(), action: action(n) }];
     let calls = (0..1200).filter(|n| n % 3 == 0).map(|n| (n, rule(n))).collect();
     let section = Section { arch: Arch::Arm, calls, default: Action::LOG, newest: Some(1300) };
