@@ -120,15 +120,13 @@ fn ms_flags(attr: u64) -> MsFlags {
     pairs.into_iter().filter(|(bit, _)| attr & bit != 0).fold(MsFlags::empty(), |all, (_, flag)| all | flag)
 }
 
+/// Those of access times are kept by the kernel when none of them is named.
 fn kept_flags(flags: FsFlags) -> MsFlags {
     let pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
         (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
         (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
     ];
     pairs
         .into_iter()
