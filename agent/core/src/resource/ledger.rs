@@ -146,10 +146,13 @@ impl NodeResources {
         &mut self.devices
     }
 
-    /// CPUs of everyone who owns none.
+    /// CPUs of everyone who owns none. Under strict reservation all others may be owned: then the reserved ones, because
+    /// a container has to run somewhere, and never on what another one owns.
     #[must_use]
     pub fn shared_pool(&self) -> CpuSet {
-        self.cpu.as_ref().map_or_else(|| self.topology.online(), |cpu| cpu.state().default)
+        let Some(cpu) = &self.cpu else { return self.topology.online() };
+        let pool = cpu.state().default;
+        if pool.is_empty() { cpu.reserved() } else { pool }
     }
 
     /// CPUs a container owns.
@@ -334,6 +337,7 @@ impl NodeResources {
         if let Some(memory) = self.memory.as_mut() {
             let given = memory.allocate(pod, &container.name, hint, &self.family);
             given.map_err(|error| Refused::of(Rejection::memory(&container.name, &error, &free)))?;
+            memory.settle();
         }
         for (resource, count) in container.devices.iter().filter(|(_, count)| **count > 0) {
             if !self.devices.is_registered(resource) {
@@ -399,7 +403,7 @@ impl NodeResources {
             cpu.remove(pod, container);
         }
         if let Some(memory) = self.memory.as_mut() {
-            memory.remove(pod, container);
+            memory.remove_and_settle(pod, container);
         }
         self.devices.remove(pod, container);
     }

@@ -298,6 +298,35 @@ impl StaticMemory {
         }
     }
 
+    /// Books everything anew if a node is held alone and in a group, or in two groups. The kubelet lets that happen when
+    /// the topology manager insists on one node of a group, and its sums then drift with each release; booked anew they
+    /// are those a restart computes.
+    pub fn settle(&mut self) {
+        if self.is_mixed()
+            && let Ok(machine) = rebook(&self.fresh, &self.state.assignments)
+        {
+            self.state.machine = machine;
+        }
+    }
+
+    /// [`Self::remove`], then books anew if nodes were or are held in different groups.
+    pub fn remove_and_settle(&mut self, pod: &str, container: &str) {
+        let mixed = self.is_mixed();
+        self.remove(pod, container);
+        if mixed && let Ok(machine) = rebook(&self.fresh, &self.state.assignments) {
+            self.state.machine = machine;
+        }
+    }
+
+    fn is_mixed(&self) -> bool {
+        let blocks = || self.state.assignments.values().flat_map(BTreeMap::values).flatten();
+        let mixed = |id: &NodeId| {
+            let mut sets = blocks().filter(|block| block.affinity.contains(id)).map(Block::mask);
+            sets.next().is_some_and(|first| sets.any(|other| other != first))
+        };
+        self.state.machine.keys().any(mixed)
+    }
+
     /// Takes a container's memory back.
     pub fn remove(&mut self, pod: &str, container: &str) {
         let Some(containers) = self.state.assignments.get_mut(pod) else { return };

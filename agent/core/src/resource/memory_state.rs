@@ -145,22 +145,26 @@ fn table(total: u64, system_reserved: u64, used_otherwise: u64) -> MemoryTable {
     MemoryTable { total, system_reserved, allocatable, reserved: 0, free: allocatable }
 }
 
-/// Books all assignments on a machine with nothing held.
+/// Books all assignments on a machine with nothing held; blocks of single nodes first, so that groups of nodes take what
+/// these leave.
 ///
 /// # Errors
 /// An assignment names a node or a type the machine does not have.
 pub fn rebook(fresh: &MachineMemory, assignments: &MemoryAssignments) -> Result<MachineMemory, MemoryError> {
     let mut machine = fresh.clone();
+    let mut all: Vec<(&String, &String, &Block)> = Vec::new();
     for (pod, containers) in assignments {
         for (container, blocks) in containers {
-            for block in blocks {
-                book(&mut machine, block, block.size).map_err(|what| MemoryError::UnknownIn {
-                    pod: pod.clone(),
-                    container: container.clone(),
-                    what,
-                })?;
-            }
+            all.extend(blocks.iter().map(|block| (pod, container, block)));
         }
+    }
+    all.sort_by_key(|(_, _, block)| block.affinity.len());
+    for (pod, container, block) in all {
+        book(&mut machine, block, block.size).map_err(|what| MemoryError::UnknownIn {
+            pod: pod.clone(),
+            container: container.clone(),
+            what,
+        })?;
     }
     Ok(machine)
 }

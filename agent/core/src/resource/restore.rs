@@ -13,7 +13,7 @@ use podkeep_hal::{cpu_set::CpuSet, topology::Topology};
 use super::{
     cpu_state::{CpuAssignments, CpuState},
     ledger::{NodeResources, SetupError},
-    memory_state::{Block, MachineMemory, MemoryAssignments, MemoryState, book},
+    memory_state::{Block, MachineMemory, MemoryAssignments, MemoryState, book, rebook},
 };
 use crate::checkpoint::{self, Format, cpu::ContainerIds};
 
@@ -91,7 +91,16 @@ impl NodeResources {
         let agrees = held.iter().all(|(pod, containers)| {
             containers.iter().all(|(name, cpus)| state.assigned(pod, name) == Some(*cpus))
         });
-        match cpu.start(state.clone()) {
+        // the kubelet refuses its own state when strict reservation left nothing to share; that state is sound
+        let strict = cpu.options().strict_reservation;
+        let all_owned = strict && state.default.is_empty() && !state.assignments.is_empty();
+        let started = if all_owned && state.validate(&cpu.layout().all, &cpu.reserved(), strict).is_ok() {
+            cpu.set_state(state.clone());
+            Ok(())
+        } else {
+            cpu.start(state.clone())
+        };
+        match started {
             Ok(()) if agrees => return,
             Ok(()) => notes
                 .push("cpu state differs from what running containers hold: it is rebuilt from them".into()),
@@ -129,7 +138,8 @@ impl NodeResources {
                     assignments.entry(pod.clone()).or_default().insert(container.clone(), kept);
                 }
             }
-            if let Some(bubble) = wanted.pods.get(pod) {
+            // CPUs of a pod as a whole go back with its last container: without one they are nobody's
+            if let Some(bubble) = wanted.pods.get(pod).filter(|_| assignments.contains_key(pod)) {
                 let kept = bubble.intersection(&all).difference(&taken).union(&of_pod);
                 of_pod = kept;
                 pods.insert(pod.clone(), kept);
@@ -269,6 +279,10 @@ fn refit(fresh: &MachineMemory, assignments: &MemoryAssignments, notes: &mut Vec
                 ));
             }
         }
+    }
+    // in the order a restart books, so that nodes held in different groups agree as well
+    if let Ok(machine) = rebook(fresh, &state.assignments) {
+        state.machine = machine;
     }
     state
 }
