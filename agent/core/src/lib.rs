@@ -9,6 +9,7 @@ pub mod defaults;
 pub mod desired;
 pub mod eviction;
 pub mod expand;
+pub mod host_ports;
 pub mod identity;
 pub mod image;
 pub mod lifecycle;

@@ -1,4 +1,4 @@
-//! All manifests to the desired set: duplicates, last good version of a file.
+//! What a source tells: files, the objects in them, what is wrong with them.
 
 use alloc::boxed::Box;
 use alloc::string::String;
