@@ -3,7 +3,7 @@
 //! One file holds a `KubeletConfiguration` document as the kubelet reads it and, optionally, a `NodeConfiguration`
 //! document of our own; both may be absent. Drop-ins (`*.conf` of a folder, in the order of their names) are laid over
 //! it: mappings key by key, lists and values replaced. Unknown, doubled and wrongly cased names are loud warnings, as
-//! with the kubelet; all else is refused, all faults together. See docs/decisions/configuration.md.
+//! with the kubelet; all else is refused, all faults together. See docs/decisions/0012-configuration.md.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -69,6 +69,8 @@ pub enum ApiRequest {
 #[serde(rename_all = "camelCase", default)]
 pub struct SourceStatus {
     pub path: String,
+    /// the folder or address as a whole, not a file of it
+    pub is_source: bool,
     /// full names of the pods that come from it
     pub pods: Vec<String>,
     pub errors: Vec<String>,

@@ -95,16 +95,12 @@ fn run_options(matches: &ArgMatches) -> crate::node::RunOptions {
 fn check(matches: &ArgMatches) -> ExitCode {
     let paths: Vec<PathBuf> =
         matches.get_many::<OsString>("path").unwrap_or_default().map(PathBuf::from).collect();
-    let mut failed = false;
-    for path in paths {
-        let text = std::fs::read(&path).unwrap_or_default();
-        let decoded = crate::source::decode::decode_file(&text, &path.display().to_string());
-        for finding in decoded.errors.iter().chain(&decoded.warnings) {
-            failed = true;
-            out::print(&format!("{finding}\n"));
-        }
+    // of any name: a pod's name must leave room for it
+    let checked = crate::source::check::check(&paths, "node");
+    for finding in &checked.findings {
+        out::print(&format!("{finding}\n"));
     }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    ExitCode::from(checked.exit_status())
 }
 
 fn version(matches: &ArgMatches) -> Result<ExitCode, Failure> {

@@ -20,7 +20,7 @@ pub mod registry;
 pub mod rootfs;
 pub mod store;
 pub mod tar_stream;
-mod tls;
+pub(crate) mod tls;
 mod tree;
 pub mod unpack;
 pub mod user;

@@ -19,7 +19,7 @@ const BUNDLES: [&str; 5] = [
 
 /// Trusts the certificates of `ca_file`, or of the system.
 #[cfg(feature = "tls")]
-pub(super) fn configure(
+pub(crate) fn configure(
     config: ConfigBuilder<AgentScope>,
     ca_file: Option<&Path>,
 ) -> Result<ConfigBuilder<AgentScope>, ImageError> {
@@ -61,7 +61,7 @@ pub(super) fn configure(
 
 /// This build has no encryption.
 #[cfg(not(feature = "tls"))]
-pub(super) fn configure(
+pub(crate) fn configure(
     _config: ConfigBuilder<AgentScope>,
     _ca_file: Option<&Path>,
 ) -> Result<ConfigBuilder<AgentScope>, ImageError> {

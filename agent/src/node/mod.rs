@@ -11,6 +11,7 @@ pub mod act;
 mod adopt;
 pub mod events;
 pub mod files;
+pub mod hold;
 pub mod image;
 mod leftovers;
 pub mod oom;
@@ -246,7 +247,7 @@ impl Node {
 
     /// A name is free again: pods that wait for what it held look again.
     pub fn name_freed(self: &Rc<Self>) {
-        sources::recheck(self);
+        hold::recheck(self);
     }
 }
 
@@ -329,7 +330,7 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
     executor.spawn(signals.run(sender.clone())).detach();
     executor.spawn(oom::run(node.clone())).detach();
     crate::api::server::listen(&node)?;
-    let mut sources = sources::start(&node, &sender);
+    let mut sources = sources::start(&node, &sender)?;
     log::info!(node = node.settings.node_name.as_str(); "podkeep {} is up", crate::cli::VERSION);
     run_loop(&node, &turns, &mut sources).await;
     records::flush_now(&node);
@@ -379,8 +380,8 @@ async fn run_loop(node: &Rc<Node>, turns: &Receiver<Turn>, sources: &mut sources
             }
             Some(Turn::Source(update)) => sources.take(node, update),
             Some(Turn::Link(event)) => link_event(node, event).await,
-            // the folder is watched: there is nothing to look for that was not told
-            Some(Turn::Rescan | Turn::Flush) | None => {}
+            Some(Turn::Rescan) => sources.rescan(),
+            Some(Turn::Flush) | None => {}
         }
         let due = node.pods.borrow_mut().due(clock::now().boot);
         for uid in due {

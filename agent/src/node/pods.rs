@@ -188,7 +188,8 @@ pub fn new_entry(node: &Node, wanted: &Wanted) -> Entry {
 }
 
 /// Takes a pod on.
-pub fn insert(node: &Rc<Node>, entry: Entry) {
+pub fn insert(node: &Rc<Node>, mut entry: Entry) {
+    super::hold::check_new(node, &mut entry);
     let mut pods = node.pods.borrow_mut();
     let uid = entry.uid.clone();
     pods.names.insert(full_name(&entry.pod), uid.clone());
@@ -368,36 +369,28 @@ pub fn record(node: &Node, uid: &Uid) -> Option<PodRecord> {
     Some(record)
 }
 
-/// The whole wanted set has changed: names are compared one by one.
-pub fn reconcile(node: &Rc<Node>, wanted: &BTreeMap<String, Wanted>, may_remove: &dyn Fn(&Entry) -> bool) {
+/// Under these names (`namespace/name`) something else is wanted now, or nothing any more.
+pub fn change(node: &Rc<Node>, changes: Vec<(String, Option<Wanted>)>) {
     let now = clock::now();
     let mut turns: Vec<Uid> = Vec::new();
     let mut fresh: Vec<Wanted> = Vec::new();
     {
         let mut guard = node.pods.borrow_mut();
         let pods = &mut *guard;
-        for (name, want) in wanted {
-            let entry = pods.names.get(name).and_then(|uid| pods.entries.get_mut(uid));
-            let Some(entry) = entry else {
-                fresh.push(want.clone());
-                continue;
+        for (name, wanted) in changes {
+            let entry = pods.names.get(&name).and_then(|uid| pods.entries.get_mut(uid));
+            let touched = match (entry, wanted) {
+                (None, None) => None,
+                (None, Some(wanted)) => {
+                    fresh.push(wanted);
+                    None
+                }
+                (Some(entry), Some(wanted)) => settle(entry, &wanted, now).then_some(entry),
+                (Some(entry), None) => leave(entry, now).then_some(entry),
             };
-            if settle(entry, want, now) {
+            if let Some(entry) = touched {
                 turns.push(entry.uid.clone());
                 pods.dirty.insert(entry.uid.clone());
-            }
-        }
-        for entry in pods.entries.values_mut() {
-            let kept = wanted.contains_key(&full_name(&entry.pod));
-            if !kept && may_remove(entry) {
-                entry.next = None;
-                if !matches!(
-                    &entry.runtime.stage,
-                    Stage::Stopping { kind: podkeep_core::lifecycle::pod::StopKind::Remove, .. }
-                ) {
-                    entry.runtime.remove(now, None);
-                    turns.push(entry.uid.clone());
-                }
             }
         }
     }
@@ -409,6 +402,19 @@ pub fn reconcile(node: &Rc<Node>, wanted: &BTreeMap<String, Wanted>, may_remove:
     for uid in turns {
         turn(node, &uid, None);
     }
+}
+
+/// Ends an entry that nobody wants any more. True when it needs a turn.
+fn leave(entry: &mut Entry, now: podkeep_core::lifecycle::Now) -> bool {
+    entry.next = None;
+    let leaving = matches!(
+        &entry.runtime.stage,
+        Stage::Stopping { kind: podkeep_core::lifecycle::pod::StopKind::Remove, .. }
+    );
+    if !leaving {
+        entry.runtime.remove(now, None);
+    }
+    !leaving
 }
 
 /// Brings one entry in line with what is wanted under its name. True when it needs a turn.

@@ -1,286 +1,295 @@
-//! The sources beside the loop: what they tell becomes the wanted set, and what is wrong with it is shown.
+//! From the sources to the node: what they tell becomes pods, ConfigMaps and Secrets of the node, and the status of
+//! files that people ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use podkeep_core::desired::{FileKey, Finding, Object, SourceKind, SourceUpdate};
-use podkeep_core::identity::{CONFIG_SOURCE, IdentityError, Served, Source, static_pod};
+use podkeep_core::desired::{
+    Changes, Desired, FileKey, Finding, ObjectKey, Shared, SourceKind, SourceUpdate,
+};
+use podkeep_core::lifecycle::pod::Step;
 use podkeep_core::types::Pod;
 use smol::channel::Sender;
 
-use super::pods::{self, Entry, Wanted, full_name, reconcile, thaw};
-use super::{Node, Turn};
+use super::pods::{self, Uid, Wanted, full_name, turn};
+use super::{Node, Turn, files, hold};
 use crate::api::SourceStatus;
-use crate::source::Judge;
-use crate::source::decode::Complaint;
 use crate::source::dir::{DirOptions, DirSource};
+use crate::source::http::{HttpOptions, HttpSource};
+use crate::source::judge::{judge, shown_path};
 
-/// Makes a decoded pod the node's own: defaults, UID, names, validation.
-fn judge(node_name: String) -> Arc<Judge> {
-    Arc::new(move |file: &FileKey, object: &mut Object| {
-        let path = String::from_utf8_lossy(&file.path).into_owned();
-        let source = match file.source {
-            SourceKind::File => Source::File(&path),
-            SourceKind::Http => Source::Http(&path),
-        };
-        let fault = |message: String| Complaint { message, ..Complaint::default() };
-        match object {
-            Object::Pod(pod) => {
-                match static_pod(std::mem::take(&mut **pod), &node_name, source, Served::LOCAL) {
-                    Ok(made) => {
-                        **pod = made;
-                        // the time of first sight is added where the pod is shown: it counts for no comparison
-                        pod.metadata.annotations.insert(CONFIG_SOURCE.into(), source.name().into());
-                        Vec::new()
-                    }
-                    Err(IdentityError::Invalid(errors)) => errors
-                        .into_iter()
-                        .map(|error| Complaint {
-                            path: error.field.clone(),
-                            message: error.message(),
-                            hint: String::new(),
-                        })
-                        .collect(),
-                    Err(other) => vec![fault(other.to_string())],
-                }
-            }
-            Object::ConfigMap(map) => {
-                default_namespace(&mut map.metadata.namespace);
-                Vec::new()
-            }
-            Object::Secret(secret) => {
-                podkeep_core::defaults::secret(secret);
-                default_namespace(&mut secret.metadata.namespace);
-                Vec::new()
-            }
-        }
-    })
-}
-
-fn default_namespace(namespace: &mut String) {
-    if namespace.is_empty() {
-        namespace.push_str("default");
-    }
-}
-
-/// One file as it was last usable, and what is wrong with it now.
-#[derive(Debug, Default)]
-struct Kept {
-    name: String,
-    objects: Vec<Object>,
-    since: i128,
-    findings: (Vec<Finding>, Vec<Finding>),
-}
-
-/// All sources of the node.
-#[derive(Debug, Default)]
+/// The sources at work, and what they have told.
+#[derive(Debug)]
 pub struct Sources {
-    files: BTreeMap<FileKey, Kept>,
-    /// known from the last run and not spoken of yet
-    seeded: BTreeSet<FileKey>,
-    /// which file holds a name: it keeps it while both claim it
-    holders: BTreeMap<String, FileKey>,
-    notes: BTreeMap<u8, Vec<Finding>>,
-    /// sources that have not told everything yet
-    silent: Vec<SourceKind>,
+    desired: Desired,
+    /// makes the folder be looked at again
+    knock: Option<Sender<()>>,
+    /// the sources spoke: pods of the last run take their turns
     thawed: bool,
+    /// pods of the last run that no file names yet, and the file or address each came from
+    leftovers: Vec<(ObjectKey, Rc<str>)>,
 }
 
-/// Starts the configured sources.
-pub fn start(node: &Rc<Node>, turns: &Sender<Turn>) -> Sources {
-    let judge = judge(node.settings.node_name.clone());
-    let (sender, updates) = smol::channel::bounded(64);
-    let mut silent = Vec::new();
-    if let Some(path) = node.settings.manifests.clone() {
-        silent.push(SourceKind::File);
-        let options = DirOptions {
-            path,
-            quiet: node.settings.node.settle_period.to_std(),
-            rescan: node.settings.kubelet.file_check_frequency.to_std(),
-            judge,
-        };
-        node.executor.spawn(DirSource::new(options).run(sender)).detach();
+/// Starts the sources of the settings. What they tell comes as [`Turn::Source`].
+pub fn start(node: &Rc<Node>, turns: &Sender<Turn>) -> Result<Sources, String> {
+    let settings = &node.settings;
+    let judge = judge(&settings.node_name);
+    let mut running =
+        Sources { desired: Desired::default(), knock: None, thawed: false, leftovers: Vec::new() };
+    running.remember_last_run(node);
+    let (to, updates) = smol::channel::bounded::<SourceUpdate>(64);
+    if let Some(path) = settings.manifests.clone() {
+        let (quiet, rescan) =
+            (settings.node.settle_period.to_std(), settings.kubelet.file_check_frequency.to_std());
+        let (source, knock) = DirSource::new(DirOptions { path, quiet, rescan, judge: judge.clone() });
+        running.knock = Some(knock);
+        node.executor.spawn(source.run(to.clone())).detach();
+    }
+    let url = settings.kubelet.static_pod_url.clone();
+    if !url.is_empty() {
+        let all = &settings.kubelet.static_pod_url_header;
+        let headers = all.iter().flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone())));
+        let (headers, every) = (headers.collect(), settings.kubelet.http_check_frequency.to_std());
+        let source = HttpSource::new(HttpOptions { url, headers, every, judge })
+            .map_err(|error| format!("staticPodURL: {error}"))?;
+        node.executor.spawn(source.run(to.clone())).detach();
+    }
+    if settings.manifests.is_none() && settings.kubelet.static_pod_url.is_empty() {
+        log::warn!("neither staticPodPath nor staticPodURL is set: this node runs nothing new");
+        // pods of the last run go on
+        let (files, removed, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let nothing = SourceUpdate { source: SourceKind::File, files, removed, notes, complete: false };
+        to.try_send(nothing).map_err(|error| error.to_string())?;
     }
     let turns = turns.clone();
-    node.executor
-        .spawn(async move {
-            while let Ok(update) = updates.recv().await {
-                if turns.send(Turn::Source(update)).await.is_err() {
-                    return;
-                }
+    let forward = async move {
+        while let Ok(update) = updates.recv().await {
+            if turns.send(Turn::Source(update)).await.is_err() {
+                return;
             }
-        })
-        .detach();
-    let mut sources = Sources { silent, ..Sources::default() };
-    seed(node, &mut sources);
-    if sources.silent.is_empty() {
-        sources.thawed = true;
-        thaw(node);
-    }
-    sources
-}
-
-/// What the last run of the agent held stands for its files until they speak: a file that is broken now keeps its pod.
-fn seed(node: &Rc<Node>, sources: &mut Sources) {
-    for entry in node.pods.borrow().entries.values() {
-        let annotation = entry.pod.metadata.annotations.get(CONFIG_SOURCE);
-        let source = match annotation.map(String::as_str) {
-            Some("http") => SourceKind::Http,
-            _ => SourceKind::File,
-        };
-        if entry.source.is_empty() || entry.rebuilt {
-            continue;
         }
-        let key = FileKey { source, path: entry.source.as_bytes().to_vec() };
-        let kept = sources.files.entry(key.clone()).or_default();
-        kept.name = entry.source.to_string();
-        kept.objects.push(Object::Pod(Box::new((*entry.pod).clone())));
-        sources.seeded.insert(key.clone());
-        sources.holders.insert(full_name(&entry.pod), key);
-    }
+    };
+    node.executor.spawn(forward).detach();
+    Ok(running)
 }
 
 impl Sources {
-    /// Takes in what a source tells and brings the node in line with it.
+    fn remember_last_run(&mut self, node: &Node) {
+        let pods = node.pods.borrow();
+        let key = |pod: &Pod| ObjectKey::pod(&pod.metadata.namespace, &pod.metadata.name);
+        let entries = || pods.entries.values();
+        self.desired = Desired::new(entries().map(|entry| (key(&entry.pod), entry.uid.to_string())));
+        self.leftovers = entries().map(|entry| (key(&entry.pod), entry.source.clone())).collect();
+    }
+
+    /// Takes in what a source told.
     pub fn take(&mut self, node: &Rc<Node>, update: SourceUpdate) {
-        for report in update.files {
-            self.seeded.remove(&report.file);
-            let kept = self.files.entry(report.file).or_default();
-            for finding in report.errors.iter().filter(|finding| !kept.findings.0.contains(finding)) {
-                log::warn!("{finding}");
-            }
-            for finding in report.warnings.iter().filter(|finding| !kept.findings.1.contains(finding)) {
-                log::warn!("{finding}");
-            }
-            kept.name = report.name;
-            kept.since = report.since;
-            kept.findings = (report.errors, report.warnings);
-            if let Some(objects) = report.objects {
-                kept.objects = objects.into_iter().map(|placed| placed.object).collect();
+        let source = update.source;
+        let changes = self.desired.apply(update);
+        self.show(node, &changes);
+        let mut names = Vec::new();
+        for key in &changes.objects {
+            match key.kind {
+                "Pod" => names.push((key.full_name(), self.wanted(key))),
+                _ => self.set_object(node, key),
             }
         }
-        for key in update.removed {
-            self.files.remove(&key);
+        if self.desired.is_complete(source) {
+            self.desired.forget_running();
         }
-        for note in &update.notes {
-            log::info!("{note}");
-        }
-        self.notes.insert(update.source as u8, update.notes);
-        if update.complete {
-            self.first_words(update.source);
-        }
-        let wanted = self.wanted(node);
-        let silent = self.silent.clone();
-        reconcile(node, &wanted, &|entry: &Entry| !silent.contains(&source_of(entry)));
-        if self.silent.is_empty() && !self.thawed {
+        names.extend(self.unwanted_leftovers());
+        pods::change(node, names);
+        if !self.thawed {
             self.thawed = true;
-            thaw(node);
+            hold::sort(node);
+            pods::thaw(node);
+        }
+        for key in changes.objects.iter().filter(|key| key.kind != "Pod") {
+            refresh_users(node, key);
+        }
+        // a pod that changed in place may have given up a port
+        if !changes.objects.is_empty() {
+            hold::recheck(node);
         }
     }
 
-    /// A source has told everything: what only the last run knew of it is not wanted any more.
-    fn first_words(&mut self, source: SourceKind) {
-        if let Some(at) = self.silent.iter().position(|silent| *silent == source) {
-            self.silent.swap_remove(at);
-            let unspoken: Vec<FileKey> =
-                self.seeded.iter().filter(|key| key.source == source).cloned().collect();
-            for key in unspoken {
-                self.seeded.remove(&key);
-                self.files.remove(&key);
+    /// Makes the folder be looked at again.
+    pub fn rescan(&mut self) {
+        if let Some(knock) = &self.knock {
+            // a knock that waits already is enough
+            knock.try_send(()).ok();
+        }
+    }
+
+    fn wanted(&self, key: &ObjectKey) -> Option<Wanted> {
+        match self.desired.get(key)? {
+            (Shared::Pod(pod), file) => Some(Wanted { pod: pod.clone(), source: file.into() }),
+            _ => None,
+        }
+    }
+
+    /// Pods of the last run that no file names, now that it is known that none does. The others wait for their source.
+    fn unwanted_leftovers(&mut self) -> Vec<(String, Option<Wanted>)> {
+        let desired = &self.desired;
+        let mut unwanted = Vec::new();
+        self.leftovers.retain(|(key, source)| {
+            let is_address = source.starts_with("http://") || source.starts_with("https://");
+            let kind = if is_address { SourceKind::Http } else { SourceKind::File };
+            let is_wanted = desired.get(key).is_some();
+            let goes = !is_wanted && desired.may_remove(kind, source);
+            if goes {
+                unwanted.push((key.full_name(), None));
+            }
+            !is_wanted && !goes
+        });
+        unwanted
+    }
+
+    fn set_object(&self, node: &Node, key: &ObjectKey) {
+        let mut objects = node.objects.borrow_mut();
+        let name = key.full_name();
+        match (self.desired.get(key).map(|(object, _)| object), key.kind) {
+            (Some(Shared::ConfigMap(map)), _) => {
+                objects.config_maps.insert(name, map.clone());
+            }
+            (Some(Shared::Secret(secret)), _) => {
+                objects.secrets.insert(name, secret.clone());
+            }
+            (_, "ConfigMap") => {
+                objects.config_maps.remove(&name);
+            }
+            (..) => {
+                objects.secrets.remove(&name);
             }
         }
     }
 
-    fn wanted(&mut self, node: &Rc<Node>) -> BTreeMap<String, Wanted> {
-        let mut claims: BTreeMap<String, Vec<(&FileKey, &Kept, &Pod)>> = BTreeMap::new();
-        let mut objects = super::Objects::default();
-        for (key, kept) in &self.files {
-            for object in &kept.objects {
-                match object {
-                    Object::Pod(pod) => claims.entry(full_name(pod)).or_default().push((key, kept, pod)),
-                    Object::ConfigMap(map) => {
-                        let name = format!("{}/{}", map.metadata.namespace, map.metadata.name);
-                        objects.config_maps.insert(name, Rc::new((**map).clone()));
-                    }
-                    Object::Secret(secret) => {
-                        let name = format!("{}/{}", secret.metadata.namespace, secret.metadata.name);
-                        objects.secrets.insert(name, Rc::new((**secret).clone()));
-                    }
+    /// Brings the status of files up to date and logs what is new in it.
+    fn show(&self, node: &Node, changes: &Changes) {
+        let mut shown = node.sources.borrow_mut();
+        for file in &changes.files {
+            let name = shown_path(file);
+            let at = shown.iter().position(|status| status.path == name);
+            let Some(status) = self.status(file) else {
+                if let Some(at) = at {
+                    shown.remove(at);
+                }
+                continue;
+            };
+            let before = at.and_then(|at| shown.get(at)).cloned().unwrap_or_default();
+            log_new(&before.errors, &status.errors);
+            log_new(&before.warnings, &status.warnings);
+            match at.and_then(|at| shown.get_mut(at)) {
+                Some(slot) => *slot = status,
+                None => {
+                    let place = shown.partition_point(|other| other.path < status.path);
+                    shown.insert(place, status);
                 }
             }
         }
-        let mut wanted = BTreeMap::new();
-        let mut holders = BTreeMap::new();
-        let mut conflicts: BTreeMap<FileKey, String> = BTreeMap::new();
-        for (name, mut claimants) in claims {
-            claimants.sort_by_key(|(key, kept, _)| {
-                (self.holders.get(&name) != Some(*key), kept.since, (*key).clone())
-            });
-            let Some((key, kept, pod)) = claimants.first().copied() else { continue };
-            for (other, its, _) in claimants.iter().skip(1) {
-                let text = format!(
-                    "{}: pod '{name}' is defined in '{}' already; this one is not used",
-                    its.name, kept.name
-                );
-                conflicts.insert((*other).clone(), text);
-            }
-            holders.insert(name.clone(), key.clone());
-            wanted.insert(name, Wanted { pod: Rc::new(pod.clone()), source: kept.name.as_str().into() });
-        }
-        self.holders = holders;
-        node.objects.replace(objects);
-        node.sources.replace(self.statuses(&conflicts));
-        wanted
+        self.show_notes(&mut shown);
     }
 
-    fn statuses(&self, conflicts: &BTreeMap<FileKey, String>) -> Vec<SourceStatus> {
-        let lines = |findings: &[Finding]| findings.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let mut all: Vec<SourceStatus> = self
-            .files
+    /// Sources as a whole stand before their files, while there is something to say of them.
+    fn show_notes(&self, shown: &mut Vec<SourceStatus>) {
+        let notes: Vec<&Finding> = self.desired.notes().collect();
+        let before: Vec<String> = shown
             .iter()
-            .map(|(key, kept)| {
-                let mut errors = lines(&kept.findings.0);
-                errors.extend(conflicts.get(key).cloned());
-                let pods = kept.objects.iter().filter_map(|object| match object {
-                    Object::Pod(pod) => Some(full_name(pod)),
-                    _ => None,
-                });
-                SourceStatus {
-                    path: kept.name.clone(),
-                    pods: pods.collect(),
-                    errors,
-                    warnings: lines(&kept.findings.1),
-                }
-            })
+            .filter(|status| status.is_source)
+            .flat_map(|status| status.errors.iter().cloned())
             .collect();
-        for notes in self.notes.values() {
-            all.extend(notes.iter().map(|note| SourceStatus {
+        let now: Vec<String> = notes.iter().map(ToString::to_string).collect();
+        log_new(&before, &now);
+        shown.retain(|status| !status.is_source);
+        for note in notes {
+            let status = SourceStatus {
                 path: note.file.clone(),
-                warnings: vec![note.to_string()],
+                errors: vec![note.to_string()],
+                is_source: true,
                 ..SourceStatus::default()
-            }));
+            };
+            shown.insert(0, status);
         }
-        all
+    }
+
+    fn status(&self, file: &FileKey) -> Option<SourceStatus> {
+        let status = self.desired.status(file)?;
+        let words = |findings: &[Finding]| findings.iter().map(ToString::to_string).collect();
+        Some(SourceStatus {
+            path: status.name,
+            pods: status.objects.iter().filter(|key| key.kind == "Pod").map(ObjectKey::full_name).collect(),
+            errors: words(&status.errors),
+            warnings: words(&status.warnings),
+            is_source: false,
+        })
     }
 }
 
-fn source_of(entry: &Entry) -> SourceKind {
-    let annotation = entry.pod.metadata.annotations.get(CONFIG_SOURCE);
-    if annotation.map(String::as_str) == Some("http") { SourceKind::Http } else { SourceKind::File }
+fn log_new(before: &[String], now: &[String]) {
+    for line in now.iter().filter(|line| !before.contains(line)) {
+        log::warn!("{line}");
+    }
+    if now.is_empty() && !before.is_empty() {
+        log::info!(
+            "{}: good again",
+            before.first().and_then(|line| line.split(": ").next()).unwrap_or_default()
+        );
+    }
 }
 
-/// A look at all pods that wait for what another one held.
-pub fn recheck(node: &Rc<Node>) {
-    let held: Vec<pods::Uid> = node
-        .pods
-        .borrow()
-        .entries
-        .values()
-        .filter(|entry| entry.held.is_some())
-        .map(|entry| entry.uid.clone())
-        .collect();
-    for uid in held {
-        super::turn(node, &uid, None);
+/// A ConfigMap or Secret is another one: volumes that show it are made anew, pods that waited for it try again.
+fn refresh_users(node: &Rc<Node>, key: &ObjectKey) {
+    let users: Vec<(Uid, bool)> = {
+        let pods = node.pods.borrow();
+        let users = pods.entries.values().filter(|entry| uses(&entry.pod, key));
+        users.map(|entry| (entry.uid.clone(), entry.runtime.volumes == Step::Ready)).collect()
+    };
+    for (uid, has_volumes) in users {
+        if has_volumes {
+            let shared = node.clone();
+            node.executor.spawn(async move { refresh_volumes(&shared, &uid).await }).detach();
+            continue;
+        }
+        if let Some(entry) = node.pods.borrow_mut().entries.get_mut(&uid)
+            && matches!(entry.runtime.volumes, Step::Waiting { .. })
+        {
+            entry.runtime.volumes = Step::Todo;
+        }
+        turn(node, &uid, None);
     }
+}
+
+async fn refresh_volumes(node: &Rc<Node>, uid: &Uid) {
+    let Some(pod) = node.pods.borrow().entries.get(uid).map(|entry| entry.pod.clone()) else { return };
+    match files::prepare(node, &pod).await {
+        Ok(volumes) => {
+            if let Some(entry) = node.pods.borrow_mut().entries.get_mut(uid) {
+                entry.volumes = volumes;
+            }
+        }
+        Err(wait) => {
+            log::warn!(pod = full_name(&pod).as_str(); "volumes keep their old content: {}", wait.message)
+        }
+    }
+}
+
+/// Whether a pod names this object in a volume.
+fn uses(pod: &Pod, key: &ObjectKey) -> bool {
+    if pod.metadata.namespace != key.namespace {
+        return false;
+    }
+    let is_map = key.kind == "ConfigMap";
+    pod.spec.volumes.iter().any(|volume| {
+        let sources = volume.projected.iter().flat_map(|projected| &projected.sources);
+        if is_map {
+            volume.config_map.as_ref().is_some_and(|map| map.name == key.name)
+                || sources
+                    .into_iter()
+                    .any(|source| source.config_map.as_ref().is_some_and(|map| map.name == key.name))
+        } else {
+            volume.secret.as_ref().is_some_and(|secret| secret.secret_name == key.name)
+                || sources
+                    .into_iter()
+                    .any(|source| source.secret.as_ref().is_some_and(|s| s.name == key.name))
+        }
+    })
 }

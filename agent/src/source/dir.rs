@@ -1,4 +1,4 @@
-//! Manifests of a folder, or one file, told as they change. Rules: docs/decisions/manifest-folder.md.
+//! Manifests of a folder, or one file, told as they change. Rules: docs/decisions/0011-manifest-folder.md.
 //!
 //! Nothing is read in intervals: inotify and the mount table say when to look. Only where they cannot tell (no watch to
 //! be had, a network file system) the folder is listed every `rescan`.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use async_io::Timer;
 use podkeep_core::desired::{FileKey, Finding, SourceKind, SourceUpdate};
-use smol::channel::Sender;
+use smol::channel::{Receiver, Sender};
 use smol::future::{FutureExt, pending};
 
 use super::Judge;
@@ -53,22 +53,27 @@ pub struct DirSource {
     complete: bool,
     /// something to tell besides files
     news: bool,
+    /// a wish to look at everything again
+    knocks: Receiver<()>,
 }
 
 /// Why the source woke up.
 enum Wake {
     Changes(io::Result<Vec<Change>>),
-    /// by a mount, other things stand at the paths
+    /// other things may stand at the paths, by a mount or as somebody says
     Moved,
     Due,
 }
 
 impl DirSource {
-    pub fn new(mut options: DirOptions) -> Self {
+    /// The source, and a way to make it look at everything again.
+    pub fn new(mut options: DirOptions) -> (Self, Sender<()>) {
         if let Ok(path) = std::path::absolute(&options.path) {
             options.path = path;
         }
-        DirSource {
+        let (knock, knocks) = smol::channel::bounded(1);
+        let source = DirSource {
+            knocks,
             options,
             files: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -78,7 +83,8 @@ impl DirSource {
             notes: Vec::new(),
             complete: false,
             news: true,
-        }
+        };
+        (source, knock)
     }
 
     /// Tells every change; ends when nobody listens.
@@ -134,7 +140,13 @@ impl DirSource {
                 None => pending().await,
             }
         };
-        changes.or(mounted).or(timer).await
+        let knocked = async {
+            match self.knocks.recv().await {
+                Ok(()) => Wake::Moved,
+                Err(_) => pending().await,
+            }
+        };
+        changes.or(mounted).or(timer).or(knocked).await
     }
 
     /// Takes a wake-up in; true when paths lead elsewhere and everything has to be looked at again.

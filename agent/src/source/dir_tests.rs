@@ -109,7 +109,7 @@ impl Watched {
             let stopping = async {
                 stopped.recv().await.ok();
             };
-            let source = DirSource::new(options);
+            let (source, _knock) = DirSource::new(options);
             smol::block_on(source.run(to).or(listen).or(stopping));
         });
         let mut watched = Watched { updates, thread: Some(thread), stop, world: World::default() };

@@ -1,7 +1,7 @@
 //! From nodes to API objects, in one walk over the fields the types list: wrong kinds of values are refused by
 //! path, line and column (all of them, not the first), unknown keys are collected with the nearest known name.
 //!
-//! Rules (docs/decisions/manifest-text.md): a number or boolean is no text and a text is no number; null is the same
+//! Rules (docs/decisions/0010-manifest-text.md): a number or boolean is no text and a text is no number; null is the same
 //! as absent, but a written `~` is no text either; a list has no empty items.
 
 use podkeep_core::desired::Finding;

@@ -2,11 +2,14 @@
 
 use podkeep_core::desired::{FileKey, Object};
 
+pub mod check;
 pub mod decode;
 pub mod dir;
 pub mod entry;
 pub mod fill;
+pub mod http;
 pub mod json;
+pub mod judge;
 pub mod look;
 pub mod node;
 pub mod settle;

@@ -1,7 +1,7 @@
 //! The tree a manifest's text becomes, whatever it was written in: every node knows its line and column.
 //!
 //! Scalars stay as they were written; what a plain word means (number, boolean, null, text) is decided by
-//! [`resolve`] when a typed field asks, by the rules of docs/decisions/manifest-text.md.
+//! [`resolve`] when a typed field asks, by the rules of docs/decisions/0010-manifest-text.md.
 
 use std::borrow::Cow;
 use std::fmt;
