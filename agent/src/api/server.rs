@@ -148,8 +148,11 @@ fn used_images(node: &Node) -> BTreeSet<String> {
     let names: BTreeSet<&str> = pods
         .entries
         .values()
-        .flat_map(|entry| &entry.runtime.containers)
-        .map(|container| container.shape.image.as_str())
+        .flat_map(|entry| {
+            let volumes = entry.pod.spec.volumes.iter().filter_map(|v| v.image.as_ref());
+            let volumes = volumes.map(|image| image.reference.as_str());
+            entry.runtime.containers.iter().map(|container| container.shape.image.as_str()).chain(volumes)
+        })
         .collect();
     names.into_iter().filter_map(|name| Some(node.images.get(name).ok()??.id.to_string())).collect()
 }

@@ -181,6 +181,7 @@ pub async fn prepare(node: &Rc<Node>, pod: &Rc<Pod>) -> Result<BTreeMap<String, 
     let allocatable_memory = node.settings.memory_capacity;
     let host_ips: Vec<String> =
         Some(node.settings.host_ip.clone()).filter(|ip| !ip.is_empty()).into_iter().collect();
+    let pod_of_images = pod.clone();
     let pod = Pod::clone(pod);
     let made = smol::unblock(move || {
         let facts = facts(&pod, &capacity, &host_ips);
@@ -192,18 +193,46 @@ pub async fn prepare(node: &Rc<Node>, pod: &Rc<Pod>) -> Result<BTreeMap<String, 
         message: error.to_string(),
         watch: error.retry_on().cloned(),
     })?;
-    made.into_iter().map(host_volume).collect()
+    let mut volumes = BTreeMap::new();
+    for volume in made {
+        let found = match volume.source {
+            VolumeSource::Path(path) => HostVolume { path, readonly: volume.read_only },
+            VolumeSource::Image { reference, pull_policy } => {
+                image_volume(node, &pod_of_images, &volume.name, &reference, &pull_policy).await?
+            }
+        };
+        volumes.insert(volume.name, found);
+    }
+    Ok(volumes)
 }
 
-fn host_volume(made: volume::PreparedVolume) -> Result<(String, HostVolume), VolumeWait> {
-    match made.source {
-        VolumeSource::Path(path) => Ok((made.name, HostVolume { path, readonly: made.read_only })),
-        VolumeSource::Image { reference, .. } => Err(VolumeWait {
-            reason: "VolumeNotSupported".to_owned(),
-            message: format!("volume '{}': image '{reference}' cannot be mounted as a volume yet", made.name),
-            watch: None,
-        }),
-    }
+/// An image volume: the image is had as a container's would be, then its layers are mounted.
+async fn image_volume(
+    node: &Rc<Node>,
+    pod: &Pod,
+    volume: &str,
+    reference: &str,
+    pull_policy: &str,
+) -> Result<HostVolume, VolumeWait> {
+    let policy = if pull_policy.is_empty() {
+        podkeep_core::defaults::default_pull_policy(reference)
+    } else {
+        pull_policy
+    };
+    let image = super::image::by_name(node, pod, reference, policy).await.map_err(|blocked| VolumeWait {
+        reason: blocked.reason.to_owned(),
+        message: format!("volume '{volume}': {}", blocked.message),
+        watch: None,
+    })?;
+    let pod_dir = super::pods::pod_dir(node, &pod.metadata.uid);
+    let name = volume.to_owned();
+    let mounted = smol::unblock(move || volume::mount_image(&pod_dir, &name, &image.layers)).await;
+    let path = mounted.map_err(|error| VolumeWait {
+        reason: error.reason().to_owned(),
+        message: error.to_string(),
+        watch: None,
+    })?;
+    Ok(HostVolume { path, readonly: true })
 }
 
 /// The objects that the volumes of a pod name, copied for another thread.

@@ -54,14 +54,18 @@ fn reason(error: &ImageError) -> PullReason {
 
 /// The image, present and complete, or why the container waits.
 pub async fn for_container(node: &Rc<Node>, pod: &Pod, container: &Container) -> Result<Image, Blocked> {
+    by_name(node, pod, &container.image, &container.image_pull_policy).await
+}
+
+/// The same for any image of the pod, by its name and pull policy.
+pub async fn by_name(node: &Rc<Node>, pod: &Pod, name: &str, policy: &str) -> Result<Image, Blocked> {
     let now = clock::now().boot;
-    let name = container.image.as_str();
     let found = node
         .images
         .find(name, &Arc::default())
         .await
         .map_err(|error| blocked(reason(&error), error.to_string(), now.saturating_add(LOOK_AGAIN)))?;
-    let policy = PullPolicy::parse(&container.image_pull_policy).unwrap_or(PullPolicy::IfNotPresent);
+    let policy = PullPolicy::parse(policy).unwrap_or(PullPolicy::IfNotPresent);
     let uid = pod.metadata.uid.as_str();
     let until = node.pull_backoff.borrow().blocked_until(uid, name, Duration::from_nanos(now));
     match decide(name, policy, found.is_some(), until) {

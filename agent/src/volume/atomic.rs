@@ -12,12 +12,16 @@ use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::unistd::{Gid, mkdtemp};
 
 use super::error::{VolumeError, errno};
 use super::payload::{File, Payload};
 use super::{Context, empty_dir};
+
+/// One writer at a time: a start and a refresh of the same pod would sweep each other's new set.
+static WRITING: Mutex<()> = Mutex::new(());
 
 const LINK: &str = "..data";
 const NEW_LINK: &str = "..data_tmp";
@@ -34,6 +38,7 @@ pub(super) fn volume(
     name: &str,
     payload: &Payload,
 ) -> Result<PathBuf, VolumeError> {
+    let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = ctx.dir(kind, name);
     empty_dir::on_disk(ctx, name, &dir, FOLDER)?;
     Writer { volume: name, dir: &dir, group: ctx.fs_group() }.write(payload)?;
@@ -47,6 +52,7 @@ pub(super) fn volume_in_memory(
     name: &str,
     payload: &Payload,
 ) -> Result<PathBuf, VolumeError> {
+    let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = ctx.dir(kind, name);
     empty_dir::in_memory(ctx, name, &dir, empty_dir::memory_size(ctx, None), FOLDER)?;
     Writer { volume: name, dir: &dir, group: ctx.fs_group() }.write(payload)?;

@@ -4,12 +4,13 @@
 //! kinds up to date, so it also runs at every look at a pod. [`teardown`] takes the pod's whole folder away.
 //!
 //! Kinds: `hostPath`, `emptyDir` (disk, memory, huge pages), `configMap`, `secret`, `downwardAPI`, `projected`, and `image`,
-//! which is only named here. The rest is refused by validation before a pod comes here.
+//! which [`prepare`] only names: [`mount_image`] makes it when its layers are there. The rest is refused by validation before a pod comes here.
 
 mod atomic;
 mod empty_dir;
 mod error;
 mod host_path;
+mod image;
 mod payload;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use podkeep_core::types::{Pod, Volume};
 use podkeep_hal::linux::tree::{self, TreeError};
 
 pub use error::VolumeError;
+pub use image::mount_image;
 
 /// Folder of a kind below `<pod folder>/volumes`, the names the kubelet uses.
 pub(crate) mod kind {
@@ -30,6 +32,7 @@ pub(crate) mod kind {
     pub(crate) const SECRET: &str = "kubernetes.io~secret";
     pub(crate) const DOWNWARD_API: &str = "kubernetes.io~downward-api";
     pub(crate) const PROJECTED: &str = "kubernetes.io~projected";
+    pub(crate) const IMAGE: &str = "kubernetes.io~image";
 }
 
 /// What is known where volumes are made.
@@ -74,7 +77,7 @@ pub struct PreparedVolume {
 pub enum VolumeSource {
     /// a folder, file, socket or device of the host
     Path(PathBuf),
-    /// an image; the image store has to give the folder
+    /// an image, for [`mount_image`]
     Image { reference: String, pull_policy: String },
 }
 

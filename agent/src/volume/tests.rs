@@ -423,3 +423,52 @@ fn other_kinds() {
     claim.spec.volumes[0].name = "../x".into();
     assert!(matches!(node.prepare(&claim), Err(VolumeError::Name { .. })));
 }
+
+#[test]
+fn image_volumes_show_the_layers_and_run_nothing() {
+    if !is_root() {
+        return;
+    }
+    let node = Node::new();
+    let layers = [node.dir.join("low"), node.dir.join("high")];
+    for layer in &layers {
+        fs::create_dir(layer).unwrap();
+        fs::write(layer.join("both"), layer.file_name().unwrap().as_encoded_bytes()).unwrap();
+    }
+    fs::copy("/bin/true", layers[0].join("true")).unwrap();
+    for (name, layers, both) in [("two", &layers[..], "high"), ("one", &layers[..1], "low")] {
+        let dir = match mount_image(&node.pod_dir(), name, layers) {
+            Err(VolumeError::System { step: "mount", errno, .. }) => {
+                println!("skipped: no overlayfs ({errno})");
+                return;
+            }
+            made => made.unwrap(),
+        };
+        assert_eq!(fs::read_to_string(dir.join("both")).unwrap(), both);
+        let error = fs::write(dir.join("new"), "").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        let error = std::process::Command::new(dir.join("true")).status().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert_eq!(mount_image(&node.pod_dir(), name, layers).unwrap(), dir, "not mounted twice");
+    }
+    teardown(&node.pod_dir()).unwrap();
+    assert!(layers[0].join("true").exists());
+}
+
+#[test]
+fn two_writers_of_one_volume_do_not_harm_each_other() {
+    let mut node = Node::new();
+    let mut map = ConfigMap::default();
+    map.metadata.name = "m".into();
+    node.maps.push(map);
+    let write = |node: &Node| node.volumes("[{name: c, configMap: {name: m}}]", "").unwrap().remove(0);
+    for round in 0..20 {
+        node.maps[0].data.insert("round".into(), round.to_string());
+        let node = &node;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(move || write(node))).collect();
+            threads.into_iter().for_each(|t| drop(t.join().unwrap()));
+        });
+        assert_eq!(content(&write(node)), texts(&[("round", &round.to_string())]));
+    }
+}
