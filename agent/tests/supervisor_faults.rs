@@ -108,6 +108,37 @@ fn death_at_any_step_of_an_exit_keeps_what_was_learned() {
 }
 
 #[test]
+fn death_with_output_in_the_pipe_loses_none_and_keeps_unfinished_lines() {
+    let place = Place::new("output");
+    let supervisor = spawn(&place);
+    let mut client = Client::connect(&place);
+    client.sandbox("s");
+    let text = "printf begun; while [ ! -e $0/stop ]; do sleep 0.01; done; echo ' and ended'; exit 0";
+    client.start(script(&place, "a", text));
+    // the text is in the pipe when the next one starts, and stays there
+    client.list();
+    kill(supervisor);
+    let supervisor = spawn(&place);
+    let mut client = Client::connect(&place);
+    client.list();
+    kill(supervisor);
+    let mut doomed = spawn_doomed(&place, "output:written");
+    fs::write(place.path.join("stop"), "").unwrap();
+    // killed between the log and the pipe: better twice than never
+    assert!(!doomed.child.wait().unwrap().success());
+    let supervisor = spawn(&place);
+    let mut client = Client::connect(&place);
+    if client.state("a").unwrap().exit.is_none() {
+        client.exit_of("a");
+    }
+    let lines = records(&place.log("a.log"));
+    assert!(
+        !lines.is_empty() && lines.len() <= 2 && lines.iter().all(|line| line == "stdout F begun and ended")
+    );
+    kill(supervisor);
+}
+
+#[test]
 fn death_at_any_step_of_a_removal_never_brings_back_another_exit() {
     for (point, allowed) in [("remove:begin", &["exited"][..]), ("remove:half", &["gone"])] {
         let place = Place::new("remove");
@@ -161,7 +192,7 @@ fn sandbox_whose_reaper_ends_is_reported_and_not_ready() {
     kill(supervisor);
     let supervisor = spawn(&place);
     let mut client = Client::connect(&place);
-    assert_eq!(client.list().0, [state.clone()], "adopted with its reaper");
+    assert_eq!(client.list().0, std::slice::from_ref(&state), "adopted with its reaper");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(state.pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     assert!(matches!(client.event(), ReplyBody::SandboxEnded { id } if id == "s"));
     assert!(!client.list().0[0].ready);

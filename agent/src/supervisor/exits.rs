@@ -3,9 +3,10 @@
 //! The end of a child is first only looked at, then written down, then reaped: whenever the supervisor is killed in
 //! between, the next one finds either the written exit or a dead process.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, tee};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use podkeep_hal::linux::process::Stat;
 use podkeep_hal::linux::sys::pidfd;
@@ -14,22 +15,30 @@ use podkeep_hal::linux::sys::wait::{self, Child, Ended};
 use super::best_effort;
 use super::clock;
 use super::failpoint;
+use super::logs::LogWriter;
 use super::proto::{Exit, ReplyBody};
 use super::record;
 use super::runtime::Runtime;
-use super::server::{Container, ExecPhase, Owner, Phase, Server, Token};
+use super::server::{Container, ExecPhase, Owner, Phase, READ, Server, Token};
 use crate::logs::record::Stream;
 
-/// Output taken after a program's end at the most, so that a process it left behind cannot hold up the report.
-const MAX_DRAIN: usize = 4 << 20;
+/// Steps of output taken after a program's end at the most, so that a process it left behind cannot hold up the report.
+const MAX_DRAIN: usize = 128;
 /// How long a process that is not our child may stay a zombie before its status is given up: its new parent reaps
 /// within milliseconds, or never.
 const REAPED_WITHIN_NS: u64 = 1_000_000_000;
 
-/// What became of one read.
-enum Read {
-    Some(usize),
-    Nothing,
+/// Steps of one output before others have their turn; it then waits in the backlog.
+const TURN: usize = 8;
+
+/// What became of one step.
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// there may be more at once
+    More,
+    /// the kernel tells when there is more
+    Waiting,
+    /// nobody can write there any more
     End,
 }
 
@@ -179,66 +188,100 @@ impl<R: Runtime> Server<R> {
         }
     }
 
-    /// Output is there, or an end of it.
-    pub(super) fn output(&mut self, key: u32, index: usize) {
-        match self.read_output(key, index) {
-            Read::Some(_) | Read::Nothing => {}
-            Read::End => self.close_output(key, index),
+    /// Output is there, or an end of it. The kernel tells only of changes (`EPOLLET`), because an unfinished line stays in
+    /// its pipe; so all that can be taken is taken now, or put on the backlog.
+    pub(super) fn output(&mut self, key: u32, index: usize, flags: EpollFlags) {
+        let last = flags.contains(EpollFlags::EPOLLHUP);
+        let mut turn = 0;
+        loop {
+            match self.take_output(key, index, false) {
+                Step::More if last || turn < TURN => turn = turn.saturating_add(1),
+                Step::More => {
+                    self.backlog.push((key, index));
+                    break;
+                }
+                Step::Waiting if !last => break,
+                Step::Waiting | Step::End => {
+                    self.close_output(key, index);
+                    break;
+                }
+            }
         }
         self.log_news(key);
     }
 
-    fn read_output(&mut self, key: u32, index: usize) -> Read {
+    /// One step: looks at what is in the pipe, writes it to the log, and only then takes it out. A supervisor that is
+    /// killed in between loses nothing; the worst is that the next one writes the same few lines again.
+    fn take_output(&mut self, key: u32, index: usize, last: bool) -> Step {
         let Some(container) = self.containers.get_mut(&key) else {
-            return Read::End;
+            return Step::End;
         };
         let Some(Some(out)) = container.out.get(index) else {
-            return Read::End;
+            return Step::End;
         };
-        match nix::unistd::read(out, &mut self.read_buffer) {
-            Ok(0) => Read::End,
-            Ok(length) => {
-                if let (Some(log), Some(bytes)) = (&mut container.log, self.read_buffer.get(..length)) {
-                    log.write(stream(index), bytes, clock::unix_ns(), &mut self.write_buffer);
-                }
-                Read::Some(length)
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => Read::Nothing,
-            // a pty says EIO when nobody holds its other end
-            Err(_) => Read::End,
+        if container.record.tty {
+            return read_terminal(out, container.log.as_mut(), &mut self.read_buffer, &mut self.write_buffer);
+        }
+        let seen = match tee(out, &self.peek.1, READ, SpliceFFlags::SPLICE_F_NONBLOCK) {
+            Ok(0) => return Step::End,
+            Ok(seen) => seen,
+            Err(Errno::EAGAIN) => return Step::Waiting,
+            Err(Errno::EINTR) => return Step::More,
+            Err(_) => return Step::End,
+        };
+        if !take_out(&self.peek.0, self.read_buffer.get_mut(..seen)) {
+            return Step::End;
+        }
+        let bytes = self.read_buffer.get(..seen).unwrap_or_default();
+        let taken = match &mut container.log {
+            Some(log) => log.take(stream(index), bytes, last, clock::unix_ns(), &mut self.write_buffer),
+            None => seen,
+        };
+        failpoint::hit("output:written");
+        // the program itself may take back what it wrote: then there is less, which is its own affair
+        take_out(out, self.read_buffer.get_mut(..taken));
+        if taken == 0 { Step::Waiting } else { Step::More }
+    }
+
+    /// Goes on with outputs that had more than their turn.
+    pub(super) fn work_off(&mut self) {
+        for (key, index) in core::mem::take(&mut self.backlog) {
+            self.output(key, index, EpollFlags::empty());
         }
     }
 
     /// Takes the output that is there now, and ends unfinished lines. Pipes that someone else still holds stay open.
     pub(super) fn drain(&mut self, key: u32) {
         for index in 0..2 {
-            let mut taken = 0_usize;
-            while taken < MAX_DRAIN {
-                match self.read_output(key, index) {
-                    Read::Some(length) => taken = taken.saturating_add(length),
-                    Read::Nothing => break,
-                    Read::End => {
-                        self.close_output(key, index);
-                        break;
-                    }
+            let mut steps = 0;
+            let step = loop {
+                match self.take_output(key, index, false) {
+                    Step::More if steps < MAX_DRAIN => steps = steps.saturating_add(1),
+                    other => break other,
                 }
-            }
-            if let Some(log) = self.containers.get_mut(&key).and_then(|container| container.log.as_mut()) {
-                log.finish(stream(index), clock::unix_ns(), &mut self.write_buffer);
+            };
+            match step {
+                Step::End => self.close_output(key, index),
+                Step::Waiting => self.end_line(key, index),
+                Step::More => self.backlog.push((key, index)),
             }
         }
         self.log_news(key);
     }
 
+    /// Writes an unfinished line, whether it is still in the pipe or in memory.
+    fn end_line(&mut self, key: u32, index: usize) {
+        self.take_output(key, index, true);
+        if let Some(log) = self.containers.get_mut(&key).and_then(|container| container.log.as_mut()) {
+            log.finish(stream(index), clock::unix_ns(), &mut self.write_buffer);
+        }
+    }
+
     fn close_output(&mut self, key: u32, index: usize) {
-        let Some(container) = self.containers.get_mut(&key) else {
-            return;
-        };
-        if let Some(out) = container.out.get_mut(index).and_then(Option::take) {
+        self.end_line(key, index);
+        let out = self.containers.get_mut(&key).and_then(|container| container.out.get_mut(index)?.take());
+        if let Some(out) = out {
             Self::unwatch(&self.epoll, out.as_fd());
-            if let Some(log) = &mut container.log {
-                log.finish(stream(index), clock::unix_ns(), &mut self.write_buffer);
-            }
         }
     }
 
@@ -252,10 +295,46 @@ impl<R: Runtime> Server<R> {
         let Some(container) = self.containers.get_mut(&key) else {
             return;
         };
-        if let Some(news) = container.log.as_mut().and_then(super::logs::LogWriter::news) {
+        if let Some(news) = container.log.as_mut().and_then(LogWriter::news) {
             let id = container.record.state.id.clone();
             self.publish(ReplyBody::LogTrouble { id, errno: news.errno, dropped_bytes: news.dropped_bytes });
         }
+    }
+}
+
+/// Takes `bytes` out of a pipe that holds at least as many. `false`: it held fewer.
+fn take_out(pipe: &OwnedFd, bytes: Option<&mut [u8]>) -> bool {
+    let mut rest = bytes.unwrap_or_default();
+    while !rest.is_empty() {
+        match nix::unistd::read(pipe, rest) {
+            Ok(0) => return false,
+            Ok(length) => rest = rest.get_mut(length..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// A terminal cannot be looked into: what is read is gone from it, and unfinished lines are kept in memory.
+fn read_terminal(
+    pty: &OwnedFd,
+    log: Option<&mut LogWriter>,
+    bytes: &mut [u8],
+    scratch: &mut Vec<u8>,
+) -> Step {
+    match nix::unistd::read(pty, bytes) {
+        // EIO: nobody holds its other end
+        Ok(0) | Err(Errno::EIO) => Step::End,
+        Ok(length) => {
+            if let (Some(log), Some(bytes)) = (log, bytes.get(..length)) {
+                log.write(Stream::Stdout, bytes, clock::unix_ns(), scratch);
+            }
+            Step::More
+        }
+        Err(Errno::EINTR) => Step::More,
+        Err(Errno::EAGAIN) => Step::Waiting,
+        Err(_) => Step::End,
     }
 }
 

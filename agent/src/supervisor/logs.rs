@@ -1,6 +1,7 @@
 //! Output of a container → its log file in the CRI form, rotated before a write would make the file too long.
 //!
-//! Memory: one unfinished line of at most [`MAX_TEXT`] bytes a stream, freed as soon as the line is finished. When the
+//! Memory: none for pipes, where an unfinished line simply stays in the pipe; for a terminal one unfinished line of at
+//! most [`MAX_TEXT`] bytes, freed as soon as it is finished. When the
 //! file cannot be written (full, read-only, gone) the output is dropped and counted, so that the program never
 //! blocks on a broken disk; every further chunk tries again. Nothing is compressed and nothing is fsynced: a power cut may
 //! cost the last lines, a board's flash would not survive a sync a line.
@@ -74,7 +75,37 @@ impl LogWriter {
         });
     }
 
-    /// Takes output as it was read. `scratch` is memory that all logs share; it comes back empty.
+    /// Takes whole lines, and full pieces of longer ones, from the front of output that stays in its pipe, and gives how
+    /// many bytes that were. With `last` an unfinished line is taken, too: nothing more comes.
+    pub fn take(
+        &mut self,
+        stream: Stream,
+        chunk: &[u8],
+        last: bool,
+        now_ns: i64,
+        scratch: &mut Vec<u8>,
+    ) -> usize {
+        let time = timestamp::rfc3339(now_ns);
+        let piece = self.piece_size();
+        let mut rest = chunk;
+        while !rest.is_empty() {
+            let line = rest.iter().position(|&byte| byte == b'\n');
+            let length = line.unwrap_or(rest.len());
+            let (text, ends) = match rest.get(..length) {
+                Some(text) if length <= piece && (line.is_some() || last) => (text, true),
+                Some(text) if length > piece => (text.get(..piece).unwrap_or(text), false),
+                _ => break,
+            };
+            self.push(&time, stream, ends, text, &[], now_ns, scratch);
+            let taken = text.len().saturating_add(usize::from(ends && line.is_some()));
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        self.flush(scratch);
+        chunk.len().saturating_sub(rest.len())
+    }
+
+    /// Takes output as it was read and keeps an unfinished line. `scratch` is memory that all logs share; it comes back
+    /// empty.
     pub fn write(&mut self, stream: Stream, mut chunk: &[u8], now_ns: i64, scratch: &mut Vec<u8>) {
         let time = timestamp::rfc3339(now_ns);
         let piece = self.piece_size();

@@ -7,9 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::pipe2;
 
 use super::best_effort;
 use super::clock;
@@ -160,6 +162,10 @@ pub(super) struct Server<R: Runtime> {
     /// some adopted process is being waited for with a deadline
     pub(super) giving_up: bool,
     pub(super) quit: bool,
+    /// outputs that had more than their turn
+    pub(super) backlog: Vec<(u32, usize)>,
+    /// pipe through which other pipes are looked into: reading end, writing end; empty between two looks
+    pub(super) peek: (OwnedFd, OwnedFd),
     pub(super) read_buffer: Vec<u8>,
     pub(super) write_buffer: Vec<u8>,
 }
@@ -214,6 +220,8 @@ impl<R: Runtime> Server<R> {
             reap_again: true,
             giving_up: false,
             quit: false,
+            backlog: Vec::new(),
+            peek: pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?,
             read_buffer: vec![0; READ],
             write_buffer: Vec::new(),
         })
@@ -228,7 +236,10 @@ impl<R: Runtime> Server<R> {
             if core::mem::take(&mut self.reap_again) {
                 self.reap();
             }
-            let timeout = self.give_up();
+            let mut timeout = self.give_up();
+            if !self.backlog.is_empty() {
+                timeout = EpollTimeout::ZERO;
+            }
             let mut events = [EpollEvent::empty(); BATCH];
             let count = match self.epoll.wait(&mut events, timeout) {
                 Err(Errno::EINTR) => continue,
@@ -239,6 +250,7 @@ impl<R: Runtime> Server<R> {
                     self.dispatch(token, event.events());
                 }
             }
+            self.work_off();
         }
         Ok(())
     }
@@ -251,7 +263,7 @@ impl<R: Runtime> Server<R> {
                 self.reap_again = true;
             }
             Token::Peer(key) => self.peer_event(key, flags),
-            Token::Output(key, index) => self.output(key, index),
+            Token::Output(key, index) => self.output(key, index, flags),
             Token::ContainerLaunch(key) => self.advance_container(key),
             Token::ExecLaunch(key) => self.advance_exec(key),
             Token::AdoptedContainer(key) => self.adopted_container_ended(key, flags),
@@ -266,9 +278,13 @@ impl<R: Runtime> Server<R> {
         key
     }
 
-    /// Watches `fd` for input.
+    /// Watches `fd` for input; outputs only for more of it than before.
     pub(super) fn watch(epoll: &Epoll, fd: impl AsFd, token: Token) -> Result<(), Errno> {
-        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token.word()))
+        let edge = match token {
+            Token::Output(..) => EpollFlags::EPOLLET,
+            _ => EpollFlags::empty(),
+        };
+        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN | edge, token.word()))
     }
 
     /// Stops watching; an `fd` that was not watched is fine.

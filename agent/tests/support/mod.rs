@@ -76,13 +76,18 @@ fn kill_all_of(place: &Path) {
     for entry in fs::read_dir(place.join("run/c")).into_iter().flatten().flatten() {
         let text = fs::read_to_string(entry.path().join("record.json")).unwrap_or_default();
         let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let pid = record["state"]["pid"].as_i64().unwrap_or(0) as i32;
-        let start = record["process"]["startTicks"].as_u64();
-        if let Ok(fd) = pidfd::open(pid)
-            && Stat::read(pid).ok().map(|stat| stat.start_ticks) == start
-        {
-            let _dead = pidfd::send_signal(fd.as_fd(), 9);
-        }
+        kill_recorded(&record);
+    }
+}
+
+/// Kills the process that a record of a container or sandbox names, if it is still that one.
+pub fn kill_recorded(record: &serde_json::Value) {
+    let pid = record["state"]["pid"].as_i64().unwrap_or(0) as i32;
+    let start = record["process"]["startTicks"].as_u64();
+    if let Ok(fd) = pidfd::open(pid)
+        && Stat::read(pid).ok().map(|stat| stat.start_ticks) == start
+    {
+        let _dead = pidfd::send_signal(fd.as_fd(), 9);
     }
 }
 
@@ -264,6 +269,7 @@ pub fn sandbox_spec(id: &str) -> SandboxSpec {
     SandboxSpec {
         id: id.into(),
         labels: "sandbox labels".into(),
+        hostname: Some("pod".into()),
         pid: Namespace::Container,
         ..SandboxSpec::default()
     }
