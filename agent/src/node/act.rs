@@ -250,6 +250,10 @@ fn container_limits(node: &Node, pod: &Pod, container: &Container) -> Limits {
     }
 }
 
+fn has_limits(container: &Container) -> bool {
+    container.resources.limits.values().any(|amount| !amount.is_zero())
+}
+
 /// Path of a container's group.
 fn container_cgroup(pod_group: &str, id: &str) -> String {
     format!("{pod_group}/{id}")
@@ -360,7 +364,12 @@ async fn try_start(
         let path = container_cgroup(&group_path, id);
         let (group, notes) = all.create(&path, Controllers::usual()).map_err(Blocked::create)?;
         degraded.extend(notes.iter().map(ToString::to_string));
-        degraded.extend(limit(&group, &container_limits(node, &pod, container)));
+        let unenforced = limit(&group, &container_limits(node, &pod, container));
+        if !unenforced.is_empty() && node.settings.node.unenforceable_limits == "refuse" && has_limits(container) {
+            let why = unenforced.join("; ");
+            return Err(Blocked::config(format!("limit cannot be enforced here (unenforceableLimits: refuse): {why}")));
+        }
+        degraded.extend(unenforced);
         degraded.extend(files::device_rules(&group, container, &volumes));
         cgroups = group.join_dirs();
     }
