@@ -10,6 +10,7 @@ pub mod image;
 pub mod logging;
 pub mod logs;
 pub mod node;
+pub mod offload;
 pub mod signals;
 pub mod source;
 pub mod supervisor;

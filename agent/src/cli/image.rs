@@ -18,7 +18,8 @@ use crate::image::{ImageConfig, ImageStore, Progress, pack};
 
 pub(super) fn run(matches: &ArgMatches) -> Result<ExitCode, Failure> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(ExitCode::from(2)) };
-    let image = text(matches, "name").unwrap_or_default().to_owned();
+    // `ls`, `pack` and `bake` have no such operand
+    let image = matches.try_get_one::<String>("name").ok().flatten().cloned().unwrap_or_default();
     match name {
         "load" => load(matches, image)?,
         "ls" => list(matches)?,

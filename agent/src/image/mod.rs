@@ -61,7 +61,7 @@ impl ImageStore {
     /// Opens `state_dir/images`, made when missing.
     pub async fn open(state_dir: &Path) -> Result<Self, ImageError> {
         let state_dir = state_dir.to_owned();
-        let store = smol::unblock(move || Store::open(&state_dir)).await?;
+        let store = crate::offload::run(move || Store::open(&state_dir)).await?;
         Ok(Self::from(store))
     }
 
@@ -139,7 +139,7 @@ impl ImageStore {
         let _turn = self.working.acquire_arc().await;
         let (store, preloads, progress) =
             (self.store.clone(), Arc::clone(&self.preloads), Arc::clone(progress));
-        smol::unblock(move || {
+        crate::offload::run(move || {
             for path in preloads.iter().flat_map(|path| load::sources_in(path)) {
                 match load::holds(&path, &wanted) {
                     Ok(false) => {}
@@ -166,7 +166,7 @@ impl ImageStore {
     ) -> Result<(), ImageError> {
         let _turn = self.working.acquire_arc().await;
         let (store, settings, name) = (self.store.clone(), Arc::clone(&self.settings), name.to_owned());
-        smol::unblock(move || {
+        crate::offload::run(move || {
             progress.check()?;
             if policy != PullPolicy::Always && store.get(&name)?.is_some() {
                 return Ok(());
@@ -185,18 +185,18 @@ impl ImageStore {
     ) -> Result<Vec<String>, ImageError> {
         let _turn = self.working.acquire_arc().await;
         let store = self.store.clone();
-        smol::unblock(move || load::load(&store, &path, name.as_deref(), &progress)).await
+        crate::offload::run(move || load::load(&store, &path, name.as_deref(), &progress)).await
     }
 
     /// Removes a name, or an image by id; see [`Store::remove`].
     pub async fn remove(&self, name: &str, in_use: BTreeSet<String>) -> Result<Vec<String>, ImageError> {
         let (store, name) = (self.store.clone(), name.to_owned());
-        smol::unblock(move || store.remove(&name, &in_use)).await
+        crate::offload::run(move || store.remove(&name, &in_use)).await
     }
 
     pub async fn list(&self) -> Result<Vec<ImageSummary>, ImageError> {
         let store = self.store.clone();
-        smol::unblock(move || store.list()).await
+        crate::offload::run(move || store.list()).await
     }
 
     /// The blocking store below.

@@ -162,7 +162,16 @@ async fn make_sandbox(
                 all.create(&path, Controllers::usual()).map_err(|error| error.to_string())?;
             degraded.extend(notes.iter().map(ToString::to_string));
             degraded.extend(limit(&group, &pod_limits(node, pod)));
-            group.join_dirs()
+            // the reaper of a shared pid namespace: a v2 group that hands controllers down has no processes of its own
+            if build::pid_namespace(pod) == Namespace::Sandbox {
+                let home = format!("{path}/{uid}-{attempt}");
+                let (group, notes) =
+                    all.create(&home, Controllers::usual()).map_err(|error| error.to_string())?;
+                degraded.extend(notes.iter().map(ToString::to_string));
+                group.join_dirs()
+            } else {
+                Vec::new()
+            }
         }
         None => Vec::new(),
     };
@@ -440,7 +449,7 @@ async fn sweep(node: &Rc<Node>, uid: &Uid, name: &str, attempt: u32, id: &str) {
 
 async fn remove_group(node: &Rc<Node>, path: Option<String>) {
     let (Some(all), Some(path)) = (node.cgroups.clone(), path) else { return };
-    let done = smol::unblock(move || {
+    let done = crate::offload::run(move || {
         let group = all.group(&path)?;
         if group.exists() {
             group.kill(PATIENCE)?;
@@ -455,7 +464,7 @@ async fn remove_group(node: &Rc<Node>, path: Option<String>) {
 }
 
 async fn remove_tree(dir: PathBuf) {
-    smol::unblock(move || crate::volume::remove_tree(&dir)).await;
+    crate::offload::run(move || crate::volume::remove_tree(&dir)).await;
 }
 
 async fn signal(node: &Rc<Node>, uid: &Uid, name: &str, id: &str, cause: StopCause) {
@@ -484,7 +493,7 @@ async fn kill(node: &Rc<Node>, uid: &Uid, name: &str, id: &str) {
     }
     let path = node.pods.borrow().entries.get(uid).map(|entry| container_cgroup(&entry.cgroup, id));
     if let (Some(all), Some(path)) = (node.cgroups.clone(), path) {
-        let done = smol::unblock(move || all.group(&path).and_then(|group| group.kill(PATIENCE))).await;
+        let done = crate::offload::run(move || all.group(&path).and_then(|group| group.kill(PATIENCE))).await;
         if let Err(error) = done {
             log::warn!(container = name; "kill of the group: {error}");
         }
@@ -505,7 +514,7 @@ pub async fn forget_container(node: &Rc<Node>, uid: &Uid, name: &str, id: &str) 
         remove_tree(dir).await;
         if let Some(pod) = pod_of(node, uid) {
             let logs = log_dir(node, &pod, name);
-            smol::unblock(move || files::drop_old_logs(&logs, attempt)).await;
+            crate::offload::run(move || files::drop_old_logs(&logs, attempt)).await;
         }
     }
 }
@@ -523,7 +532,7 @@ async fn remove_sandbox(node: &Rc<Node>, uid: &Uid) {
         }
     }
     let shm = shm_dir(node, uid);
-    smol::unblock(move || files::unmount_shm(&shm)).await;
+    crate::offload::run(move || files::unmount_shm(&shm)).await;
     remove_group_tree(node, group).await;
 }
 
@@ -535,7 +544,7 @@ async fn clean_up(node: &Rc<Node>, uid: &Uid) {
     let Some(pod) = pod_of(node, uid) else { return };
     let dir = pod_dir(node, uid);
     let logs = pod_log_dir(node, &pod);
-    smol::unblock(move || crate::volume::teardown(&dir))
+    crate::offload::run(move || crate::volume::teardown(&dir))
         .await
         .unwrap_or_else(|error| log::warn!("pod folder not removed: {error}"));
     remove_tree(logs).await;

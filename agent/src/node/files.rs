@@ -183,7 +183,7 @@ pub async fn prepare(node: &Rc<Node>, pod: &Rc<Pod>) -> Result<BTreeMap<String, 
         Some(node.settings.host_ip.clone()).filter(|ip| !ip.is_empty()).into_iter().collect();
     let pod_of_images = pod.clone();
     let pod = Pod::clone(pod);
-    let made = smol::unblock(move || {
+    let made = crate::offload::run(move || {
         let facts = facts(&pod, &capacity, &host_ips);
         let ctx = volume::Context { facts: &facts, objects: &objects, pod_dir: &pod_dir, allocatable_memory };
         volume::prepare(&ctx)
@@ -397,10 +397,8 @@ fn stop_signal(container: &Container, image: &Image) -> Option<i32> {
 
 /// Writable layer and termination message of one attempt. What could not be had is told.
 pub fn make_container_dir(dir: &Path, user: &User, message: bool) -> io::Result<Vec<String>> {
-    for name in ["upper", "work"] {
-        fs::create_dir_all(dir.join(name))?;
-    }
-    fs::set_permissions(dir.join("upper"), fs::Permissions::from_mode(0o755))?;
+    // the writable layer itself is made with the root, which knows owner and mode of the topmost layer
+    fs::create_dir_all(dir)?;
     if message {
         let path = dir.join("termination-log");
         fs::File::create(&path)?.set_permissions(fs::Permissions::from_mode(0o666))?;

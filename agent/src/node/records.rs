@@ -52,7 +52,7 @@ async fn write_all(node: &Rc<Node>) -> bool {
         for uid in due {
             let Some(bytes) = bytes(node, &uid) else { continue };
             let (store, name) = (node.store.clone(), key(&uid));
-            let done = smol::unblock(move || store.put(&name, &bytes)).await;
+            let done = crate::offload::run(move || store.put(&name, &bytes)).await;
             // it may have ended meanwhile
             if !node.pods.borrow().entries.contains_key(&uid) {
                 node.forget_record(&uid);
