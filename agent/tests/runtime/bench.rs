@@ -1,6 +1,7 @@
 //! What a start costs, beside `crun run` of the same root, program and namespaces. Run with `--ignored bench`.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
-use podkeep::container::spec::MountKind;
+use podkeep::container::setup;
+use podkeep::container::spec::{MountKind, Namespace};
 
 use crate::Test;
-use crate::world::{World, finish, host, kind, readonly};
+use crate::world::{World, finish, host, kind, piped, readonly, stop};
 
 pub(crate) const TESTS: &[Test] =
-    &[("bench_start_beside_crun", start_beside_crun), ("bench_sandbox", sandbox)];
+    &[("bench_start_beside_crun", start_beside_crun), ("bench_sandbox", sandbox), ("bench_exec", exec)];
 
 const ROUNDS: u32 = 60;
 
@@ -82,7 +84,9 @@ fn start_beside_crun() {
                 kind("/dev/shm", MountKind::Tmpfs { size: 64 << 20, mode: 0o1777 }),
                 kind("/dev/mqueue", MountKind::Mqueue),
                 readonly(kind("/sys", MountKind::Sysfs)),
+                readonly(kind("/sys/fs/cgroup", MountKind::Cgroup)),
             ];
+            spec.cgroup_ns = Namespace::Container;
             spec
         })
         .collect();
@@ -178,7 +182,24 @@ fn sandbox() {
     println!();
     let cost = Cost::of(|| {
         world.usual_sandbox();
-        podkeep::container::setup::remove_sandbox(&world.sandbox_dir()).unwrap();
+        setup::remove_sandbox(&world.sandbox_dir()).unwrap();
     });
     cost.print("sandbox of net, ipc and uts, made and removed");
+}
+
+/// What an exec probe costs.
+fn exec() {
+    let mut world = World::new();
+    world.usual_sandbox();
+    let (target, _out) = world.start(&world.spec("sleep 1000")).unwrap();
+    let mut process = world.spec("").process;
+    process.args = vec!["/bin/busybox".into(), "true".into()];
+    println!();
+    let cost = Cost::of(|| {
+        let (read, stdio) = piped();
+        let started = setup::exec(&process, target.pid, target.pidfd.as_fd(), &[], stdio).unwrap();
+        assert_eq!(finish(started, read).code, 0);
+    });
+    cost.print("exec, start to end of the program");
+    stop(&target);
 }
