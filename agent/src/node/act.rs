@@ -374,9 +374,14 @@ async fn try_start(
         let (group, notes) = all.create(&path, Controllers::usual()).map_err(Blocked::create)?;
         degraded.extend(notes.iter().map(ToString::to_string));
         let unenforced = limit(&group, &container_limits(node, &pod, container));
-        if !unenforced.is_empty() && node.settings.node.unenforceable_limits == "refuse" && has_limits(container) {
+        if !unenforced.is_empty()
+            && node.settings.node.unenforceable_limits == "refuse"
+            && has_limits(container)
+        {
             let why = unenforced.join("; ");
-            return Err(Blocked::config(format!("limit cannot be enforced here (unenforceableLimits: refuse): {why}")));
+            return Err(Blocked::config(format!(
+                "limit cannot be enforced here (unenforceableLimits: refuse): {why}"
+            )));
         }
         degraded.extend(unenforced);
         degraded.extend(files::device_rules(&group, container, &volumes));

@@ -56,7 +56,8 @@ async fn sweep(mut doomed: Vec<PathBuf>) {
     let mut told = false;
     loop {
         let batch = doomed;
-        doomed = crate::offload::run(move || batch.into_iter().filter(|dir| !gone(dir, told)).collect()).await;
+        doomed =
+            crate::offload::run(move || batch.into_iter().filter(|dir| !gone(dir, told)).collect()).await;
         if doomed.is_empty() {
             return;
         }

@@ -10,6 +10,7 @@ use podkeep::container::spec::{Namespace, ProcessSpec};
 use podkeep::supervisor::proto::{Failure, FailureKind};
 
 use crate::Test;
+use crate::process::Group;
 use crate::world::{MAP, Ran, World, finish, piped, stop, usual, wait};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -17,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("exec_has_its_own_identity", has_its_own_identity),
     ("exec_in_user_namespace", in_user_namespace),
     ("exec_in_shared_pid_namespace", in_shared_pid_namespace),
+    ("exec_joins_the_cgroups", joins_the_cgroups),
     ("exec_terminal", terminal),
     ("exec_not_found_and_ended_target", not_found_and_ended_target),
     ("exec_never_leaves_through_the_working_folder", never_leaves_through_the_working_folder),
@@ -114,6 +116,33 @@ fn in_shared_pid_namespace() {
     let (target, _out) = world.start(&spec).unwrap();
     let ran = exec(&target, &script(&world, "cat /proc/1/comm; ls /proc/1/root/ || echo refused")).unwrap();
     assert!(ran.out.starts_with("podkeep-reaper\n") && ran.out.ends_with("refused\n"), "{}", ran.out);
+    stop(&target);
+}
+
+fn joins_the_cgroups() {
+    let mut world = World::new();
+    world.usual_sandbox();
+    let names = ["pids", "memory", "unified", ""];
+    let groups: Vec<Group> = names.iter().filter_map(|name| Group::new(&world, name)).collect();
+    if groups.is_empty() {
+        println!("skipped: no cgroup can be made here");
+        return;
+    }
+    let mut spec = world.spec("sleep 1000");
+    spec.cgroups = groups.iter().map(|group| group.0.clone()).collect();
+    let (target, _out) = world.start(&spec).unwrap();
+    let (_read, stdio) = piped();
+    let process = script(&world, "sleep 1000");
+    let session = setup::exec(&process, target.pid, target.pidfd.as_fd(), &spec.cgroups, stdio).unwrap();
+    for group in &groups {
+        let procs = fs::read_to_string(group.0.join("cgroup.procs")).unwrap();
+        let mut procs: Vec<i32> = procs.lines().map(|line| line.parse().unwrap()).collect();
+        procs.sort_unstable();
+        let mut expected = [target.pid, session.pid];
+        expected.sort_unstable();
+        assert_eq!(procs, expected, "{:?}", group.0);
+    }
+    stop(&session);
     stop(&target);
 }
 

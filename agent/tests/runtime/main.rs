@@ -34,6 +34,8 @@ fn main() {
         println!("skipped: {why}");
         return;
     }
+    // as the supervisor is, whose children inherit it
+    nix::sys::prctl::set_dumpable(false).unwrap();
     let mut failed = Vec::new();
     for (name, test) in all {
         if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {

@@ -375,10 +375,10 @@ fn abandoned_start_leaves_nothing() {
 }
 
 /// A cgroup of the test that goes with it.
-struct Group(std::path::PathBuf);
+pub(crate) struct Group(pub(crate) std::path::PathBuf);
 
 impl Group {
-    fn new(world: &World, hierarchy: &str) -> Option<Self> {
+    pub(crate) fn new(world: &World, hierarchy: &str) -> Option<Self> {
         let top = std::path::Path::new("/sys/fs/cgroup").join(hierarchy);
         let group = top.join(world.dir.file_name().unwrap());
         (top.join("cgroup.procs").exists() && fs::create_dir(&group).is_ok()).then(|| Self(group))
