@@ -13,6 +13,7 @@ use podkeep::container::setup;
 use podkeep::container::spec::{
     CapabilitySets, ContainerSpec, LogSpec, MountKind, MountSpec, Namespace, ProcessSpec, RootSpec,
 };
+use podkeep::logs::Options;
 use podkeep::supervisor::Spawned;
 use podkeep::supervisor::proto::{FailureKind, ReplyBody, RequestBody};
 use support::{Client, Place, kill, records, sandbox_spec, spawn_with, until};
@@ -53,7 +54,7 @@ impl Node {
             fs::create_dir_all(layer.join(folder)).unwrap();
         }
         fs::copy(BUSYBOX, layer.join("bin/busybox")).unwrap();
-        for applet in ["sh", "cat", "sleep", "echo", "id", "kill", "tty", "printf"] {
+        for applet in ["sh", "cat", "sleep", "echo", "id", "kill", "tty", "printf", "head", "tr"] {
             symlink("busybox", layer.join("bin").join(applet)).unwrap();
         }
         Some(node)
@@ -112,10 +113,10 @@ fn process(script: &str) -> ProcessSpec {
     }
 }
 
-/// Value in KiB of a line of /proc/<pid>/smaps_rollup.
-fn pss_kib(pid: i32) -> u64 {
+/// Value in KiB of a line of /proc/<pid>/smaps_rollup. The anonymous part does not depend on how the program was built.
+fn pss_anon_kib(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -222,6 +223,76 @@ fn killed_supervisor_costs_containers_nothing() {
 }
 
 #[test]
+fn c_log_02_long_line_and_text_without_newline_come_back_from_a_container() {
+    let Some(node) = Node::new("c-log-02") else { return };
+    let supervisor = node.spawn();
+    let mut client = Client::connect(&node.place);
+    client.sandbox("s");
+    let text = "(head -c 102400 /dev/zero | tr '\\0' x; echo END) & \
+        (for i in 1 2 3; do echo err$i >&2; sleep 0.01; done); wait; printf last-ten-b";
+    client.start(node.spec("main", text));
+    assert_eq!(client.exit_of("main").code, 0);
+    let mut out = Vec::new();
+    let ended = std::future::ready(());
+    smol::block_on(podkeep::logs::copy(
+        &node.log("main"),
+        Options { follow: true, ..Options::default() },
+        ended,
+        &mut out,
+    ))
+    .unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let mut lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.pop(), Some("last-ten-b"));
+    lines.sort_unstable();
+    assert_eq!(lines, ["err1", "err2", "err3", &("x".repeat(102_400) + "END")]);
+    kill(supervisor);
+}
+
+#[test]
+fn c_log_03_exec_ends_with_its_process_and_not_with_its_output() {
+    let Some(node) = Node::new("c-log-03") else { return };
+    let supervisor = node.spawn();
+    let mut client = Client::connect(&node.place);
+    client.sandbox("s");
+    client.start(node.spec("main", "exec sleep 86400"));
+    for (exec_id, text, input, output, code) in [
+        ("background", "sleep 1000 & echo done", "", "done\n", 0),
+        ("cat", "cat", "foo\n", "foo\n", 0),
+        ("code", "exit 42", "", "", 42),
+        ("killed", "kill -9 $$", "", "", 137),
+    ] {
+        let (stdin, mut into) = std::io::pipe().unwrap();
+        let (mut from, stdout) = std::io::pipe().unwrap();
+        let fds = [stdin.into(), stdout.try_clone().unwrap().into(), stdout.into()];
+        let exec = RequestBody::Exec {
+            id: "main".into(),
+            exec_id: exec_id.into(),
+            process: Box::new(process(text)),
+        };
+        let (reply, _) = client.ask_with(exec, &fds);
+        assert!(matches!(reply, ReplyBody::ExecStarted { .. }), "{reply:?}");
+        drop(fds);
+        into.write_all(input.as_bytes()).unwrap();
+        drop(into);
+        assert_eq!(client.exit_of(exec_id).code, code, "{exec_id}");
+        let mut seen = vec![0; output.len()];
+        from.read_exact(&mut seen).unwrap();
+        assert_eq!(String::from_utf8(seen).unwrap(), output);
+    }
+    let null =
+        || std::os::fd::OwnedFd::from(fs::File::options().read(true).write(true).open("/dev/null").unwrap());
+    let mut missing = process("");
+    missing.args = vec!["/no/such".into()];
+    let exec = RequestBody::Exec { id: "main".into(), exec_id: "x".into(), process: Box::new(missing) };
+    match client.ask_with(exec, &[null(), null(), null()]).0 {
+        ReplyBody::Failed { failure } => assert_eq!(failure.kind, FailureKind::Exec, "{failure}"),
+        other => panic!("{other:?}"),
+    }
+    kill(supervisor);
+}
+
+#[test]
 fn handover_runs_from_a_readonly_copy_again_and_keeps_terminals() {
     let Some(node) = Node::new("real-handover") else { return };
     let supervisor = node.spawn();
@@ -271,13 +342,18 @@ fn memory_of_the_supervisor_hardly_grows_with_its_containers() {
     let mut client = Client::connect(&node.place);
     client.sandbox("s");
     client.start(node.spec("first", "exec sleep 1000"));
-    let before = pss_kib(pid);
+    let before = pss_anon_kib(pid);
+    let begin = std::time::Instant::now();
     for number in 0..20 {
         client.start(node.spec(&format!("c{number}"), "echo up; exec sleep 1000"));
     }
+    let each = begin.elapsed() / 20;
     client.list();
-    let after = pss_kib(pid);
-    println!("pss of the supervisor: {before} KiB, with 20 containers more {after} KiB");
+    let after = pss_anon_kib(pid);
+    println!(
+        "anonymous memory of the supervisor: {before} KiB, with 20 containers more {after} KiB; a start took {each:?}"
+    );
+    assert!(before <= 1024, "{before} KiB");
     assert!(after.saturating_sub(before) / 20 <= 20, "{before} KiB, then {after} KiB");
     kill(supervisor);
 }

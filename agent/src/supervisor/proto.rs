@@ -243,3 +243,54 @@ impl core::fmt::Display for Failure {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_comes_back_as_it_was_sent() {
+        let id = || "a".to_owned();
+        let bodies = [
+            RequestBody::Hello { version: 1 },
+            RequestBody::List,
+            RequestBody::CreateSandbox { spec: Box::default() },
+            RequestBody::RemoveSandbox { id: id() },
+            RequestBody::Start { spec: Box::default() },
+            RequestBody::Signal { id: id(), signal: 9 },
+            RequestBody::Remove { id: id() },
+            RequestBody::Exec { id: id(), exec_id: id(), process: Box::default() },
+            RequestBody::SignalExec { exec_id: id(), signal: 15 },
+            RequestBody::Attach { id: id() },
+            RequestBody::Handover { exe: id() },
+            RequestBody::Quit,
+        ];
+        for body in bodies {
+            let text = serde_json::to_string(&Request { seq: 7, fds: 3, body }).unwrap();
+            let back: Request = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&back).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn peers_of_other_versions_are_understood() {
+        // an older one knows no `fds`, a newer one says more than we know
+        let text = r#"{"seq":1,"body":{"start":{"spec":{"id":"a","later":{"x":[1]},"process":{"args":["b"],"new":1}}}}}"#;
+        let request: Request = serde_json::from_str(text).unwrap();
+        let RequestBody::Start { spec } = request.body else { panic!("{text}") };
+        assert_eq!((request.fds, spec.id.as_str(), spec.process.args.len()), (0, "a", 1));
+        let text = r#"{"seq":0,"body":{"exited":{"id":"a","exit":{"code":3,"later":true}}}}"#;
+        let reply: Reply = serde_json::from_str(text).unwrap();
+        assert!(matches!(reply.body, ReplyBody::Exited { exit, .. } if exit.code == 3 && !exit.unknown));
+    }
+
+    #[test]
+    fn failures_say_step_subject_and_reason() {
+        let failure = Failure::new(FailureKind::System, "mount", "/x", nix::libc::ENOENT);
+        assert_eq!(failure.to_string(), "mount '/x': No such file or directory");
+        assert_eq!(
+            Failure::new(FailureKind::Conflict, "remove while running", "", 0).to_string(),
+            "remove while running"
+        );
+    }
+}
