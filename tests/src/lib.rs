@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod cgroup;
+pub mod fuzz;
 pub mod image;
 pub mod janitor;
 pub mod node;

@@ -6,13 +6,14 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use podkeep_core::config;
 use podkeep_core::desired::{Desired, FileKey, FileReport, Finding, SourceKind, SourceUpdate};
 use podkeep_core::host_ports::{conflict, host_ports};
 
 use super::decode::{self, MAX_FILE};
 use super::judge::judge;
 use super::look::{Look, look};
-use super::node::display_path;
+use super::node::{Node, display_path};
 use super::watch::is_manifest_name;
 
 /// What was found.
@@ -54,6 +55,10 @@ pub fn check(paths: &[PathBuf], node_name: &str) -> Checked {
             }
         };
         let name = display_path(&path);
+        if is_configuration(&bytes) {
+            checked.findings.extend(configuration(&name, &bytes));
+            continue;
+        }
         let key = FileKey { source: SourceKind::File, path: path.into_os_string().into_vec() };
         let decoded = decode::decode_judged(&bytes, &name, &mut |object| judge(&key, object));
         checked.objects = checked.objects.saturating_add(decoded.objects.len());
@@ -65,6 +70,22 @@ pub fn check(paths: &[PathBuf], node_name: &str) -> Checked {
     }
     checked.findings.extend(together(reports));
     checked
+}
+
+/// Whether a file holds settings, not manifests.
+fn is_configuration(bytes: &[u8]) -> bool {
+    let kinds = [config::KIND, config::node::KIND];
+    let documents = decode::parse_lenient(bytes).map(|(documents, _)| documents).unwrap_or_default();
+    documents
+        .iter()
+        .any(|document| document.get("kind").and_then(Node::text).is_some_and(|kind| kinds.contains(&kind)))
+}
+
+fn configuration(name: &str, bytes: &[u8]) -> Vec<Finding> {
+    match crate::config::from_texts(&[(name, bytes)]) {
+        Ok(settings) => settings.warnings,
+        Err(error) => error.findings,
+    }
 }
 
 /// The findings of all files, with those that only show when they are looked at together.
@@ -166,6 +187,15 @@ mod tests {
         assert!(
             lines(&names)[0].contains("is defined by") && lines(&names)[0].contains("web-new.yaml already")
         );
+    }
+
+    #[test]
+    fn settings_are_checked_as_settings() {
+        let checked = check(&[case("cfg/C-CFG-01/unknown.yaml"), case("cfg/C-CFG-02/only.yaml")], "board");
+        let lines = lines(&checked);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("cpuManagerPolicy: 'static' needs"), "{lines:?}");
+        assert!(lines[1].contains("did you mean 'reservedSystemCPUs'?"), "{lines:?}");
     }
 
     #[test]
