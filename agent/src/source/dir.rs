@@ -51,6 +51,10 @@ pub struct DirSource {
     place: Option<(u64, u64)>,
     notes: Vec<Finding>,
     complete: bool,
+    /// it was when it was looked for first
+    was_missing: bool,
+    /// when the first listing counts as all there is: a folder that was missing may be filled just now
+    complete_at: Option<Instant>,
     /// something to tell besides files
     news: bool,
     /// a wish to look at everything again
@@ -82,6 +86,8 @@ impl DirSource {
             place: None,
             notes: Vec::new(),
             complete: false,
+            complete_at: None,
+            was_missing: false,
             news: true,
         };
         (source, knock)
@@ -260,6 +266,8 @@ impl DirSource {
         let Some(folder) = self.folder.clone() else {
             // a missing folder says nothing of its files: they stay as they were
             let hint = if self.complete { "pods stay as they are until it is back" } else { "" };
+            self.was_missing = true;
+            self.complete_at = None;
             return self.note("the folder does not exist".to_string(), hint);
         };
         let names = match self.names(&folder) {
@@ -278,6 +286,8 @@ impl DirSource {
                 (Some(known), Some(found)) if (known.device, known.inode) == (found.device, found.inode) => {
                     self.expect_look(name, Seen::Listed, now);
                 }
+                // the first listing tells of every file, also of a broken one: its old pod must not seem unwanted
+                _ if !self.complete => self.expect_look(name, Seen::Listed, now),
                 _ => self.expect_look(name, Seen::Placed, now),
             }
         }
@@ -285,8 +295,10 @@ impl DirSource {
         for name in gone {
             self.expect_look(name, Seen::Gone, now);
         }
-        self.news |= !self.complete;
-        self.complete = true;
+        if !self.complete {
+            let wait = if self.was_missing { self.options.quiet } else { Duration::ZERO };
+            self.complete_at.get_or_insert(now + wait);
+        }
     }
 
     fn names(&self, folder: &Path) -> io::Result<BTreeSet<OsString>> {
@@ -330,7 +342,7 @@ impl DirSource {
 
     fn next_due(&self, rescan: Option<Instant>) -> Option<Instant> {
         let due = self.waiting.iter().filter_map(|name| self.files.get(name)?.settle.due());
-        due.chain(rescan).min()
+        due.chain(rescan).chain(self.complete_at).min()
     }
 
     /// Looks at all files whose time has come.
@@ -366,6 +378,11 @@ impl DirSource {
             if self.files.get(&name).is_some_and(|entry| entry.settle.due().is_some()) {
                 self.waiting.insert(name);
             }
+        }
+        if self.complete_at.is_some_and(|at| at <= now) {
+            self.complete_at = None;
+            self.news |= !self.complete;
+            self.complete = true;
         }
         if files.is_empty() && removed.is_empty() && !self.news {
             return None;

@@ -372,6 +372,32 @@ fn broken_file_is_told_once_and_corrected() {
 }
 
 #[test]
+fn broken_file_at_start_is_told_with_the_first_update() {
+    let dir = Scratch::new("broken-start");
+    fs::write(dir.path().join("a.yaml"), "a: b: c\n").unwrap();
+    fs::write(dir.path().join("b.yaml"), pod("b", 1)).unwrap();
+    let watched = Watched::start(dir.path(), QUIET);
+    assert!(watched.world.complete);
+    assert_eq!(watched.world.errors["a.yaml"].len(), 1);
+    assert_eq!(watched.world.running(), ["b: 1 x1"]);
+}
+
+#[test]
+fn folder_that_appears_counts_as_whole_after_the_quiet_period() {
+    let dir = Scratch::new("appears");
+    let folder = dir.path().join("m");
+    let mut watched = Watched::start(&folder, QUIET);
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a.yaml"), pod("a", 1)).unwrap();
+    watched.until("the pod", |world| world.running() == ["a: 1 x1"]);
+    let early = watched.world.complete;
+    if !early {
+        watched.until("the whole", |world| world.complete);
+    }
+    assert!(!early, "complete before the folder could be filled");
+}
+
+#[test]
 fn single_file_of_any_name() {
     let dir = Scratch::new("single");
     let file = dir.path().join("the-pod");

@@ -87,7 +87,7 @@ impl HttpSource {
         loop {
             let (agent, options, validators) =
                 (self.agent.clone(), self.options.clone(), self.validators.clone());
-            let answer = smol::unblock(move || ask(&agent, &options, &validators)).await;
+            let answer = crate::offload::run(move || ask(&agent, &options, &validators)).await;
             if let Some(update) = self.take(answer)
                 && to.send(update).await.is_err()
             {

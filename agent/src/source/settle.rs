@@ -69,7 +69,8 @@ impl Settle {
             Seen::Attributes => Duration::ZERO,
         };
         self.due = Some(now + wait);
-        self.hasty = wait.is_zero();
+        // what a listing finds was there before: its state is told as it is
+        self.hasty = wait.is_zero() && seen != Seen::Listed;
     }
 
     /// Notes what the look that was due showed; true when it should be told now. A bad text that nothing announced as
@@ -154,6 +155,15 @@ mod tests {
         // long after, a correction counts at once
         settle.event(Seen::Closed, false, now + ms(5000), QUIET);
         assert_eq!(wait(&settle, now), ms(5000));
+    }
+
+    #[test]
+    fn bad_text_that_a_listing_finds_is_told_at_once() {
+        let now = Instant::now();
+        let mut settle = Settle::default();
+        settle.event(Seen::Listed, false, now, QUIET);
+        assert_eq!(wait(&settle, now), Duration::ZERO);
+        assert!(settle.looked(Shown::Bad, false, now, QUIET));
     }
 
     #[test]
