@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use podkeep_core::lifecycle::pod::{Action, Event, RETRY, StopCause, Terminated};
+use podkeep_core::lifecycle::pod::{Action, Event, RETRY, Step, StopCause, Terminated};
 use podkeep_core::qos::QosClass;
 use podkeep_core::types::{Container, Pod};
 use podkeep_core::{oom, qos, resources};
 use podkeep_hal::linux::cgroups::{Controllers, Group, Limits, WeightRule};
+use smol::future::FutureExt;
 
 use super::pods::{Uid, by_urgency, pod_dir, turn};
 use super::{Node, files, image, rights};
@@ -106,6 +107,23 @@ fn pod_of(node: &Node, uid: &Uid) -> Option<Rc<Pod>> {
     node.pods.borrow().entries.get(uid).map(|entry| entry.pod.clone())
 }
 
+/// Ends with the pause after which the volumes are tried again anyway.
+async fn try_again_when_it_appears(node: Rc<Node>, uid: Uid, path: PathBuf, wrong: bool) {
+    let pause = async {
+        async_io::Timer::after(Duration::from_nanos(RETRY)).await;
+        Err(nix::errno::Errno::ETIMEDOUT)
+    };
+    if super::awaited::appears(&path, wrong).or(pause).await.is_err() {
+        return;
+    }
+    if let Some(entry) = node.pods.borrow_mut().entries.get_mut(&uid)
+        && matches!(entry.runtime.volumes, Step::Waiting { .. })
+    {
+        entry.runtime.volumes = Step::Todo;
+    }
+    turn(&node, &uid, None);
+}
+
 async fn prepare_volumes(node: &Rc<Node>, uid: &Uid) -> Event {
     let Some(pod) = pod_of(node, uid) else { return Event::VolumesReady };
     match files::prepare(node, &pod).await {
@@ -115,7 +133,14 @@ async fn prepare_volumes(node: &Rc<Node>, uid: &Uid) -> Event {
             }
             Event::VolumesReady
         }
-        Err(wait) => Event::VolumesWaiting { reason: wait.reason, message: wait.message },
+        Err(wait) => {
+            if let Some((path, wrong)) = wait.watch {
+                node.executor
+                    .spawn(try_again_when_it_appears(node.clone(), uid.clone(), path, wrong))
+                    .detach();
+            }
+            Event::VolumesWaiting { reason: wait.reason, message: wait.message }
+        }
     }
 }
 

@@ -166,8 +166,9 @@ pub fn unmount_shm(dir: &Path) {
 pub struct VolumeWait {
     pub reason: String,
     pub message: String,
-    /// a folder that exists; when something appears in it, trying again can help
-    pub watch: Option<PathBuf>,
+    /// a name whose folder is there: when something appears under it, trying again can help. True: something wrong
+    /// stands there already.
+    pub watch: Option<(PathBuf, bool)>,
 }
 
 /// Makes the volumes of a pod. On a thread of its own: looking at a path of the host can hang for as long as a network
@@ -191,7 +192,7 @@ pub async fn prepare(node: &Rc<Node>, pod: &Rc<Pod>) -> Result<BTreeMap<String, 
     let made = made.await.map_err(|error| VolumeWait {
         reason: error.reason().to_owned(),
         message: error.to_string(),
-        watch: error.retry_on().cloned(),
+        watch: error.retry_on().map(|path| (path.clone(), error.is_wrong_type())),
     })?;
     let mut volumes = BTreeMap::new();
     for volume in made {

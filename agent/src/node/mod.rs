@@ -9,6 +9,7 @@
 
 pub mod act;
 mod adopt;
+mod awaited;
 pub mod events;
 pub mod files;
 pub mod hold;

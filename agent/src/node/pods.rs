@@ -217,9 +217,16 @@ pub fn turn(node: &Rc<Node>, uid: &Uid, event: Option<Event>) {
             entry.runtime.plan(now)
         };
         let keep = keep || matches!(entry.runtime.stage, Stage::Done { .. });
+        let before = pods.next_wake();
         pods.set_wake(uid, plan.wake_at);
         if keep {
             pods.dirty.insert(uid.clone());
+        }
+        // a task that ends takes a turn while the loop sleeps: it has to look at its alarm and its records again
+        let sooner = pods.next_wake().is_some_and(|at| before.is_none_or(|before| at < before));
+        if keep || sooner {
+            // a full queue wakes it as well
+            node.turns.try_send(super::Turn::Flush).ok();
         }
         plan.actions
     };

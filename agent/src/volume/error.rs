@@ -46,7 +46,7 @@ impl VolumeError {
         }
     }
 
-    /// A folder that is there; when something appears in it, trying again can help.
+    /// A name whose folder is there: when something appears under it, trying again can help.
     #[must_use]
     pub fn retry_on(&self) -> Option<&PathBuf> {
         match self {
@@ -54,6 +54,12 @@ impl VolumeError {
             Self::WrongType { path, .. } => Some(path),
             _ => None,
         }
+    }
+
+    /// Something stands under the name of [`Self::retry_on`] already, and it is the wrong thing.
+    #[must_use]
+    pub fn is_wrong_type(&self) -> bool {
+        matches!(self, Self::WrongType { .. })
     }
 
     pub(super) fn system(

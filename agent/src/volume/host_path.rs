@@ -86,7 +86,8 @@ fn make_file(volume: &str, path: &Path) -> Result<PathBuf, VolumeError> {
 
 fn absent(volume: &str, path: &Path, wanted: &str) -> VolumeError {
     let wanted = words(wanted);
-    let watch = path.ancestors().skip(1).find(|p| p.is_dir()).unwrap_or(Path::new("/"));
+    // the first part of the path that is missing
+    let watch = path.ancestors().take_while(|p| !p.is_dir()).last().unwrap_or(path);
     VolumeError::Absent {
         volume: volume.to_owned(),
         path: path.to_owned(),

@@ -154,12 +154,12 @@ fn absent_host_paths_are_waited_for_or_made() {
     for kind in ["Directory", "File", "Socket", "CharDevice", "BlockDevice", ""] {
         let error = node.host_path("a/b/c", kind).unwrap_err();
         assert!(matches!(error, VolumeError::Absent { .. }), "{error}");
-        assert_eq!(error.retry_on(), Some(&node.dir), "{kind}");
+        assert_eq!(error.retry_on(), Some(&node.dir.join("a")), "{kind}");
         assert!(!node.dir.join("a").exists(), "nothing is made by guess");
     }
-    // the folder to watch comes nearer as the path does
+    // the name to watch comes nearer as the path does
     fs::create_dir(node.dir.join("a")).unwrap();
-    assert_eq!(node.host_path("a/b/c", "File").unwrap_err().retry_on(), Some(&node.dir.join("a")));
+    assert_eq!(node.host_path("a/b/c", "File").unwrap_err().retry_on(), Some(&node.dir.join("a/b")));
     assert!(node.host_path("a/b/c", "FileOrCreate").is_err(), "its folder is not made");
 
     let made = node.host_path("new/folder", "DirectoryOrCreate").unwrap();

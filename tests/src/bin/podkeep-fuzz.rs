@@ -23,7 +23,11 @@ struct Target {
 
 const TARGETS: [Target; 4] = [
     Target { name: "manifest", run: manifest, corpus: &["tests/data/cases", "configs/manifests"] },
-    Target { name: "config", run: config, corpus: &["configs", "tests/data/cases/cfg", "tests/data/cases/shd"] },
+    Target {
+        name: "config",
+        run: config,
+        corpus: &["configs", "tests/data/cases/cfg", "tests/data/cases/shd"],
+    },
     Target { name: "frames", run: frames, corpus: &[] },
     Target { name: "log", run: log_record, corpus: &[] },
 ];
@@ -90,8 +94,30 @@ impl Chance {
 }
 
 const PIECES: [&[u8]; 24] = [
-    b"\0", b"\xff\xfe", b"\t", b"- ", b": ", b"{", b"}", b"[", b"]", b"\"", b"'", b"|\n", b">\n", b"&a ", b"*a", b"<<: ",
-    b"---\n", b"...\n", b"\r\n", b"# ", b"99999999999999999999", b"null", b"!!binary ", b"\xe2\x80\xa8",
+    b"\0",
+    b"\xff\xfe",
+    b"\t",
+    b"- ",
+    b": ",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b"'",
+    b"|\n",
+    b">\n",
+    b"&a ",
+    b"*a",
+    b"<<: ",
+    b"---\n",
+    b"...\n",
+    b"\r\n",
+    b"# ",
+    b"99999999999999999999",
+    b"null",
+    b"!!binary ",
+    b"\xe2\x80\xa8",
 ];
 
 fn mutate(chance: &mut Chance, corpus: &[Vec<u8>]) -> Vec<u8> {
@@ -159,17 +185,22 @@ fn builtin(name: &str) -> Vec<Vec<u8>> {
         "frames" => vec![
             frame(r#"{"seq":1,"body":{"hello":{"version":1}}}"#),
             frame(r#"{"seq":2,"body":"list"}"#),
-            frame(r#"{"seq":3,"body":{"start":{"spec":{"id":"x","root":{"layers":["/a"]},"process":{"args":["a"]}}}}}"#),
+            frame(
+                r#"{"seq":3,"body":{"start":{"spec":{"id":"x","root":{"layers":["/a"]},"process":{"args":["a"]}}}}}"#,
+            ),
             frame(r#"{"seq":0,"body":{"exited":{"id":"x","exit":{"code":3}}}}"#),
         ],
-        "log" => vec![b"2026-11-30T23:17:34.402944689Z stdout F line 1\n2026-11-30T23:17:34.4Z stderr P x\n".to_vec()],
+        "log" => vec![
+            b"2026-11-30T23:17:34.402944689Z stdout F line 1\n2026-11-30T23:17:34.4Z stderr P x\n".to_vec(),
+        ],
         _ => vec![Vec::new()],
     }
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let after = |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
+    let after =
+        |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1));
     if let [word, file, target] = arguments.as_slice()
         && word == "--case"
     {
