@@ -717,10 +717,11 @@ pub fn case_file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/cases").join(path)
 }
 
-/// A manifest with one busybox container `main` that runs a shell script.
+/// A manifest with one busybox container `main` that runs a shell script, and more lines for it or for the pod.
 #[must_use]
 pub fn shell_pod(name: &str, script: &str, more: &str) -> String {
-    let script = serde_json::Value::from(script);
+    // two dollar signs are one after the expansion that Kubernetes does
+    let script = serde_json::Value::from(script.replace("$$", "$$$$"));
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n  - name: main\n    image: {}\n    command: [sh, -c, {script}]\n{more}",
         image::BUSYBOX
