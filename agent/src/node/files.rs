@@ -227,7 +227,7 @@ async fn image_volume(
     })?;
     let pod_dir = super::pods::pod_dir(node, &pod.metadata.uid);
     let name = volume.to_owned();
-    let mounted = smol::unblock(move || volume::mount_image(&pod_dir, &name, &image.layers)).await;
+    let mounted = crate::offload::run(move || volume::mount_image(&pod_dir, &name, &image.layers)).await;
     let path = mounted.map_err(|error| VolumeWait {
         reason: error.reason().to_owned(),
         message: error.to_string(),
