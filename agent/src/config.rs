@@ -380,6 +380,19 @@ mod tests {
     }
 
     #[test]
+    fn eviction_thresholds_are_judged_at_their_place() {
+        let body = "evictionHard:\n  memory.available: 100Mi\n  mem.available: 10%\n";
+        let error = text(&format!("{HEAD}{body}")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("c.yaml:5:3: evictionHard[mem.available]: 'mem.available' is not a signal"),
+            "{error}"
+        );
+        let error =
+            text(&format!("{HEAD}evictionSoft: {{nodefs.available: 10%}}\n")).unwrap_err().to_string();
+        assert!(error.contains("c.yaml:3:16: evictionSoft[nodefs.available]: no grace period"), "{error}");
+    }
+
+    #[test]
     fn settings_without_use_are_one_note() {
         let settings = text(&format!(
             "{HEAD}kubeAPIQPS: 5\nrotateCertificates: true\nfeatureGates: {{Foo: true, MemoryQoS: true}}\n"

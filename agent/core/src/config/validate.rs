@@ -10,6 +10,7 @@ use podkeep_hal::cpu_set::CpuSet;
 
 use super::duration::Duration;
 use super::kubelet::KubeletConfiguration;
+use crate::eviction::{self, EvictionError};
 use crate::quantity::Quantity;
 
 /// A setting that cannot be used.
@@ -83,6 +84,7 @@ pub fn validate(config: &KubeletConfiguration) -> Vec<ConfigFault> {
     reservations(config, &mut faults);
     reserved_memory(config, &mut faults);
     managers(config, &mut faults);
+    eviction_thresholds(config, &mut faults);
     shutdown(config, &mut faults);
     pods(config, &mut faults);
     without_api_server(config, &mut faults);
@@ -320,6 +322,28 @@ fn managers(c: &KubeletConfiguration, faults: &mut Faults) {
             "'static' needs CPUs kept for the system: set reservedSystemCPUs, or cpu in systemReserved";
         faults.add("cpuManagerPolicy", message);
     }
+}
+
+fn eviction_thresholds(c: &KubeletConfiguration, faults: &mut Faults) {
+    let settings = eviction::Settings {
+        hard: &c.eviction_hard,
+        soft: &c.eviction_soft,
+        grace: &c.eviction_soft_grace_period,
+        min_reclaim: &c.eviction_minimum_reclaim,
+        enforce_pods: c.enforce_node_allocatable.iter().flatten().any(|value| value == "pods"),
+    };
+    let Err(error) = eviction::thresholds(&settings) else { return };
+    let (setting, name) = match &error {
+        EvictionError::Signal { setting, name } | EvictionError::Value { setting, name, .. } => {
+            (*setting, name)
+        }
+        EvictionError::NoGrace { name } => ("evictionSoft", name),
+    };
+    let path = format!("{setting}[{name}]");
+    // the text begins with the path, or with the setting
+    let text = format!("{error}");
+    let message = text.strip_prefix(&path).or_else(|| text.strip_prefix(setting)).unwrap_or(&text);
+    faults.add(&path, message.trim_start_matches(": "));
 }
 
 fn shutdown(c: &KubeletConfiguration, faults: &mut Faults) {
