@@ -444,6 +444,88 @@ fn broken_connections_are_taken_up_where_they_broke() {
 }
 
 #[test]
+fn server_that_restarts_in_the_middle_is_waited_for() {
+    let image = Arc::new(served());
+    let served = Arc::clone(&image);
+    let first = Server::start(move |request, _| {
+        let answer = served.answer(&request.path);
+        if served.is_layer(&request.path) { answer.cut_after(70_000) } else { answer }
+    });
+    let folder = Folder::new("restart");
+    let store = store(&folder);
+    let name = format!("{}/a/b:v1", first.address);
+    // the layer begins: the server goes, and a new one comes while the pull tries again
+    let (begin, begun) = std::sync::mpsc::channel();
+    let progress = Progress::with_listener(Box::new(move |step| {
+        if step.bytes_total > 0 {
+            begin.send(()).ok();
+        }
+    }));
+    let second = std::thread::spawn(move || {
+        begun.recv().unwrap();
+        let address = first.address.clone();
+        drop(first);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        Server::start_at(&address, move |request, _| image.answer(&request.path))
+    });
+    pull(&store, &RegistrySettings::default(), &name, &Keyring::default(), &progress).unwrap();
+    drop(second.join().unwrap());
+    check_pulled(&store, &name);
+}
+
+/// A pod without the secret that brought an image has to prove itself, one with it has not.
+#[test]
+fn image_of_a_secret_is_not_given_to_everybody() {
+    let image = Arc::new(served());
+    let served = Arc::clone(&image);
+    let server = Server::start(move |request, _| match request.header("authorization") {
+        // me:pw, you:pw
+        Some("Basic bWU6cHc=" | "Basic eW91OnB3") => served.answer(&request.path),
+        _ => Answer::status(401).with("www-authenticate", "Basic realm=x"),
+    });
+    let folder = Folder::new("access");
+    let images = ImageStore::from(store(&folder));
+    let name = format!("{}/a/b:v1", server.address);
+    let secret = |title: &str, user: &str, password: &str| {
+        let entry = format!(
+            r#"{{"auths":{{"{}":{{"username":"{user}","password":"{password}"}}}}}}"#,
+            server.address
+        );
+        let mut ring = Keyring::default();
+        ring.add(title, entry.as_bytes()).unwrap();
+        ring
+    };
+    let ensure = |policy, ring: Keyring| smol::block_on(images.ensure(&name, policy, &ring, Arc::default()));
+    ensure(PullPolicy::IfNotPresent, secret("ns/mine", "me", "pw")).unwrap();
+    let before = server.requests().len();
+    // the same credentials from another secret; the same secret with another password
+    ensure(PullPolicy::Never, secret("ns/other", "me", "pw")).unwrap();
+    ensure(PullPolicy::Never, secret("ns/mine", "me", "changed")).unwrap();
+    assert_eq!(server.requests().len(), before, "nothing was asked");
+    assert!(matches!(ensure(PullPolicy::Never, Keyring::default()), Err(ImageError::NotFound { .. })));
+    let denied = ensure(PullPolicy::IfNotPresent, secret("ns/yours", "you", "wrong")).unwrap_err();
+    assert!(matches!(denied, ImageError::Denied { status: 401, .. }), "{denied:?}");
+    let nobody = ensure(PullPolicy::IfNotPresent, Keyring::default());
+    assert!(matches!(nobody, Err(ImageError::Denied { .. })), "{nobody:?}");
+    // proven once, and from then on free of asking
+    ensure(PullPolicy::IfNotPresent, secret("ns/yours", "you", "pw")).unwrap();
+    ensure(PullPolicy::Never, secret("ns/yours", "you", "pw")).unwrap();
+    // no password is written down
+    let mut access = std::fs::read_dir(images.store().root().join("access")).unwrap();
+    let text = std::fs::read_to_string(access.next().unwrap().unwrap().path()).unwrap();
+    assert!(!text.contains("\"pw\"") && text.contains("ns/yours"), "{text}");
+    // what was loaded from a file is everybody's
+    let (source, archive) = (folder.join("loaded"), folder.join("loaded.tar"));
+    std::fs::create_dir(&source).unwrap();
+    let sources = vec![PackSource::parse(source.to_str().unwrap())];
+    pack(&PackOrder { sources, platform: amd64(), ..PackOrder::default() }, &archive).unwrap();
+    load(images.store(), &archive, Some("quay.io/x/loaded"), &Progress::default()).unwrap();
+    let nothing = Keyring::default();
+    let found = images.ensure("quay.io/x/loaded", PullPolicy::Never, &nothing, Arc::default());
+    smol::block_on(found).unwrap();
+}
+
+#[test]
 fn rate_limit_is_waited_out() {
     let served = served();
     let server = Server::start(move |request, number| match number {

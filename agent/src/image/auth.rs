@@ -56,7 +56,15 @@ struct AuthEntry {
 /// All known credentials, by the pattern they are for.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
-    entries: Vec<(String, Credential)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// the secret or file it is of
+    origin: String,
+    pattern: String,
+    credential: Credential,
 }
 
 impl Keyring {
@@ -75,7 +83,9 @@ impl Keyring {
         let entries = parsed.map_err(|error| ImageError::json(what, &error))?;
         for (pattern, entry) in entries {
             match credential(entry) {
-                Some(credential) => self.entries.push((pattern, credential)),
+                Some(credential) => {
+                    self.entries.push(Entry { origin: what.to_owned(), pattern, credential });
+                }
                 None => log::warn!("{what}: the entry for \"{pattern}\" has no usable credentials"),
             }
         }
@@ -84,7 +94,7 @@ impl Keyring {
 
     /// Adds one entry.
     pub fn push(&mut self, pattern: &str, credential: Credential) {
-        self.entries.push((pattern.to_owned(), credential));
+        self.entries.push(Entry { origin: String::new(), pattern: pattern.to_owned(), credential });
     }
 
     /// Adds all of another.
@@ -95,18 +105,23 @@ impl Keyring {
     /// Credentials to try for `name`, the best match first, none twice.
     #[must_use]
     pub fn find(&self, name: &ImageName) -> Vec<Credential> {
-        let mut fits: Vec<(&str, &Credential)> =
-            self.entries.iter().filter_map(|(p, c)| Some((matching(p, name)?, c))).collect();
-        // backwards by text, as in the kubelet: a longer path before a shorter one, a host before a glob; and stable:
-        // what was added first wins among equals
-        fits.sort_by_key(|(pattern, _)| std::cmp::Reverse(*pattern));
         let mut found: Vec<Credential> = Vec::new();
-        for (_, credential) in fits {
+        for (_, credential) in self.matching(name) {
             if !found.contains(credential) {
                 found.push(credential.clone());
             }
         }
         found
+    }
+
+    /// Origin and credential of the entries for `name`, the best match first.
+    pub(super) fn matching(&self, name: &ImageName) -> impl Iterator<Item = (&str, &Credential)> {
+        let mut fits: Vec<(&str, &Entry)> =
+            self.entries.iter().filter_map(|entry| Some((matching(&entry.pattern, name)?, entry))).collect();
+        // backwards by text, as in the kubelet: a longer path before a shorter one, a host before a glob; and stable:
+        // what was added first wins among equals
+        fits.sort_by_key(|(pattern, _)| std::cmp::Reverse(*pattern));
+        fits.into_iter().map(|(_, entry)| (entry.origin.as_str(), &entry.credential))
     }
 }
 

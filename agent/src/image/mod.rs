@@ -3,6 +3,7 @@
 //! [`ImageStore`] is the node loop's view: async, with the blocking work on a few threads. [`store::Store`] is
 //! the same for programs that block anyway.
 
+pub mod access;
 pub mod auth;
 pub mod bake;
 mod content;
@@ -93,16 +94,30 @@ impl ImageStore {
         self
     }
 
-    /// The image of `name`, loaded from the firmware's archives if they have it and the store does not.
+    /// The image of `name` for a pod with these pull secrets: of the store, or loaded from the firmware's archives.
+    /// `None`: it has to be pulled, also if it is here by credentials that this pod does not have.
     pub async fn find(
         &self,
         name: &str,
+        secrets: &Keyring,
         progress: &Arc<Progress>,
     ) -> Result<Option<ImageRecord>, ImageError> {
-        match self.store.get(name)? {
-            None if self.preload(name, progress).await? => self.store.get(name),
-            found => Ok(found),
+        let found = match self.store.get(name)? {
+            None if self.preload(name, progress).await? => self.store.get(name)?,
+            found => found,
+        };
+        match found {
+            Some(record) if self.may_use(&record, name, secrets)? => Ok(Some(record)),
+            _ => Ok(None),
         }
+    }
+
+    fn may_use(&self, record: &ImageRecord, name: &str, secrets: &Keyring) -> Result<bool, ImageError> {
+        // an id names no repository: whoever knows it was given it
+        if name.starts_with("sha256:") || Digest::from_hex(name).is_some() {
+            return Ok(true);
+        }
+        access::may_use(&self.store, &self.settings.verify, &record.id, &ImageName::parse(name)?, secrets)
     }
 
     /// The image of `name`, if it is complete: a few small reads, no network.
@@ -119,7 +134,7 @@ impl ImageStore {
         progress: Arc<Progress>,
     ) -> Result<ImageRecord, ImageError> {
         let missing = || ImageError::NotFound { name: name.to_owned() };
-        let found = self.find(name, &progress).await?;
+        let found = self.find(name, secrets, &progress).await?;
         match (policy, found) {
             (PullPolicy::Never | PullPolicy::IfNotPresent, Some(record)) => Ok(record),
             (PullPolicy::Never, None) => Err(missing()),
@@ -165,12 +180,15 @@ impl ImageStore {
         progress: Arc<Progress>,
     ) -> Result<(), ImageError> {
         let _turn = self.working.acquire_arc().await;
+        if policy != PullPolicy::Always
+            && let Some(record) = self.store.get(name)?
+            && self.may_use(&record, name, &secrets)?
+        {
+            return Ok(());
+        }
         let (store, settings, name) = (self.store.clone(), Arc::clone(&self.settings), name.to_owned());
         crate::offload::run(move || {
             progress.check()?;
-            if policy != PullPolicy::Always && store.get(&name)?.is_some() {
-                return Ok(());
-            }
             pull::pull(&store, &settings, &name, &secrets, &progress)
         })
         .await

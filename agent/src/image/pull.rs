@@ -3,6 +3,7 @@
 //!
 //! An interrupted pull leaves whole layers only; the next one takes them as they are.
 
+use super::access::note_pull;
 use super::auth::{Credential, Keyring};
 use super::digest::Digest;
 use super::error::ImageError;
@@ -26,10 +27,10 @@ pub fn pull(
     progress: &Progress,
 ) -> Result<(), ImageError> {
     let wanted = ImageName::parse(name)?;
-    let mut keyring = secrets.clone();
+    let mut of_node = Keyring::default();
     if let Some(path) = &settings.docker_config {
         match std::fs::read(path) {
-            Ok(text) => keyring.add(&path.display().to_string(), &text)?,
+            Ok(text) => of_node.add(&path.display().to_string(), &text)?,
             // as Docker: without the file there are no credentials
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(ImageError::io("read", path, &error)),
@@ -38,10 +39,10 @@ pub fn pull(
     let mut last = None;
     for source in sources(settings, &wanted)? {
         for endpoint in settings.endpoints(&source.registry) {
-            let mut keyring = keyring.clone();
+            let mut of_node = of_node.clone();
             let asked = ImageName { registry: endpoint.host.clone(), ..source.clone() };
-            keyring.extend(settings.providers.credentials(&asked));
-            match pull_from(store, &endpoint, &source, &wanted, &keyring, progress) {
+            of_node.extend(settings.providers.credentials(&asked));
+            match pull_from(store, &endpoint, &source, &wanted, (secrets, &of_node), progress) {
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error) => {
                     log::info!("image \"{wanted}\" from {}: {error}", endpoint.base);
@@ -92,20 +93,32 @@ fn pull_from(
     endpoint: &Endpoint,
     source: &ImageName,
     wanted: &ImageName,
-    keyring: &Keyring,
+    (secrets, of_node): (&Keyring, &Keyring),
     progress: &Progress,
 ) -> Result<(), ImageError> {
     let key = ImageName { registry: endpoint.host.clone(), ..source.clone() };
+    let mut keyring = secrets.clone();
+    keyring.extend(of_node.clone());
     let mut credentials: Vec<Option<Credential>> = keyring.find(&key).into_iter().map(Some).collect();
     if credentials.is_empty() {
         credentials.push(None);
     }
     let mut last = None;
     for credential in credentials {
-        let mut session = Session::new(endpoint.clone(), &source.repository, credential, progress)?;
+        let mut session = Session::new(endpoint.clone(), &source.repository, credential.clone(), progress)?;
         match pull_as(store, &mut session, source, wanted, progress) {
             Err(error @ ImageError::Denied { .. }) => last = Some(error),
-            other => return other,
+            Err(error) => return Err(error),
+            Ok(image) => {
+                let used =
+                    credential.filter(|used| session.is_authorized() && !of_node.find(&key).contains(used));
+                let of_secret = |used: &Credential| {
+                    let mut entries = secrets.matching(&key);
+                    entries.find(|(_, one)| *one == used).map(|(origin, _)| origin.to_owned())
+                };
+                let origin = used.as_ref().and_then(of_secret).unwrap_or_default();
+                return note_pull(store, &image, wanted, used.as_ref().map(|used| (origin.as_str(), used)));
+            }
         }
     }
     Err(last.unwrap_or(ImageError::Denied { name: wanted.to_string(), status: 401, why: String::new() }))
@@ -117,7 +130,7 @@ fn pull_as(
     source: &ImageName,
     wanted: &ImageName,
     progress: &Progress,
-) -> Result<(), ImageError> {
+) -> Result<Digest, ImageError> {
     let reference = match (&source.digest, &source.tag) {
         (Some(digest), _) => digest.to_string(),
         (None, tag) => tag.clone().unwrap_or_else(|| "latest".to_owned()),
@@ -150,7 +163,8 @@ fn pull_as(
             None => unpacked,
         }
     })?;
-    store.commit_image(wanted, (&config_digest, &config_text), Some((&top, &top_text)), Origin::Pulled)
+    store.commit_image(wanted, (&config_digest, &config_text), Some((&top, &top_text)), Origin::Pulled)?;
+    Ok(config_digest)
 }
 
 /// The registry knows the repository, the person the name.

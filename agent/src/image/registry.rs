@@ -16,6 +16,7 @@ use serde::Deserialize;
 use ureq::http::Response;
 use ureq::{Agent, Body, BodyReader};
 
+use super::access::VerifyPolicy;
 use super::auth::{Challenge, Credential};
 use super::digest::Digest;
 use super::error::ImageError;
@@ -48,6 +49,7 @@ pub struct RegistrySettings {
     pub docker_config: Option<PathBuf>,
     /// programs that give credentials
     pub providers: Arc<Providers>,
+    pub verify: VerifyPolicy,
 }
 
 /// How one registry is reached.
@@ -93,6 +95,7 @@ impl From<&podkeep_core::config::NodeConfiguration> for RegistrySettings {
                 })
                 .map(Arc::new)
                 .unwrap_or_default(),
+            verify: VerifyPolicy::default(),
         }
     }
 }
@@ -209,6 +212,11 @@ impl<'a> Session<'a> {
             error: None,
             session: self,
         }
+    }
+
+    /// Whether the registry has asked for credentials and got some.
+    pub(super) fn is_authorized(&self) -> bool {
+        self.authorization.is_some() && self.credential.is_some()
     }
 
     fn small(&mut self, path: &str, limit: u64) -> Result<Vec<u8>, ImageError> {

@@ -7,6 +7,7 @@
 //!   layers/sha256-<diff id>.json   its size
 //!   configs/sha256-<digest>.json   image configs; the digest is the image's id
 //!   manifests/sha256-<digest>.json
+//!   access/sha256-<digest>.json    with whose credentials an image was pulled
 //!   names/<sha256 of the name>.json   a name and its image: the index, one file a name
 //!   tmp/sha256-<diff id>/root/  a layer being unpacked; its folder is locked by who does it
 //!   bad/                        files that could not be trusted, set aside
@@ -31,6 +32,7 @@ use nix::fcntl::{Flock, FlockArg};
 use podkeep_core::image::Platform;
 use serde::{Deserialize, Serialize};
 
+use super::access::AccessFile;
 use super::digest::Digest;
 use super::error::ImageError;
 use super::name::ImageName;
@@ -149,7 +151,7 @@ impl Store {
 
     pub(super) fn at(root: PathBuf, platform: Platform) -> Result<Self, ImageError> {
         let store = Self { root, baked: Vec::new(), platform };
-        for folder in ["", "layers", "configs", "manifests", "names", "tmp", "bad"] {
+        for folder in ["", "layers", "configs", "manifests", "names", "access", "tmp", "bad"] {
             let path = store.root.join(folder);
             // layers hold setuid programs: nobody but root may reach them
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -367,6 +369,7 @@ impl Store {
         }
         let manifests: BTreeSet<String> = names.into_iter().filter_map(|entry| entry.manifest).collect();
         self.sweep("configs", |digest| keep.contains(&digest.to_string()))?;
+        self.sweep("access", |digest| keep.contains(&digest.to_string()))?;
         self.sweep("manifests", |digest| manifests.contains(&digest.to_string()))?;
         let mut freed = 0u64;
         for digest in self.digests("layers")? {
@@ -495,6 +498,17 @@ impl Store {
         })
     }
 
+    /// With whose credentials an image was pulled; `None`: it was not. What cannot be read gives nobody a right.
+    pub(super) fn access(&self, image: &Digest) -> Result<Option<AccessFile>, ImageError> {
+        let path = self.small_path("access", image);
+        let Some(text) = read_if_there(&path, oci::CONFIG_LIMIT)? else { return Ok(None) };
+        Ok(Some(serde_json::from_slice(&text).unwrap_or_default()))
+    }
+
+    pub(super) fn write_access(&self, image: &Digest, access: &AccessFile) -> Result<(), ImageError> {
+        self.write_small("access", image, &serde_json::to_vec(access).unwrap_or_default())
+    }
+
     /// All names; one of the store's own folder hides the same name elsewhere.
     fn names(&self) -> Result<Vec<NameFile>, ImageError> {
         let mut names: Vec<NameFile> = Vec::new();
@@ -588,7 +602,7 @@ impl Store {
             }
         }
         let Some(_alone) = self.try_exclusive()? else { return Ok(()) };
-        for folder in ["layers", "configs", "manifests", "names"] {
+        for folder in ["layers", "configs", "manifests", "names", "access"] {
             let folder = self.root.join(folder);
             for name in file_names(&folder)?.iter().filter(|name| name.starts_with(TEMPORARY)) {
                 remove_if_there(&folder.join(name))?;
@@ -646,7 +660,7 @@ impl Store {
             entry.pinned = true;
             self.write_name(&entry)?;
         }
-        for folder in ["tmp", "bad"] {
+        for folder in ["access", "tmp", "bad"] {
             let path = self.root.join(folder);
             fs::remove_dir(&path).map_err(|e| ImageError::io("remove", &path, &e))?;
         }

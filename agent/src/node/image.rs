@@ -62,7 +62,7 @@ pub async fn by_name(node: &Rc<Node>, pod: &Pod, name: &str, policy: &str) -> Re
     let now = clock::now().boot;
     let found = node
         .images
-        .find(name, &Arc::default())
+        .find(name, &secrets(node, pod), &Arc::default())
         .await
         .map_err(|error| blocked(reason(&error), error.to_string(), now.saturating_add(LOOK_AGAIN)))?;
     let policy = PullPolicy::parse(policy).unwrap_or(PullPolicy::IfNotPresent);

@@ -299,7 +299,12 @@ async fn serve(executor: Rc<LocalExecutor<'static>>, settings: Settings) -> Resu
     let parallel =
         settings.kubelet.max_parallel_image_pulls.and_then(|max| usize::try_from(max).ok()).unwrap_or(1);
     let preloads: Vec<_> = settings.node.image_dirs.iter().map(std::path::PathBuf::from).collect();
-    let images = images.with_registries((&settings.node).into(), parallel).with_preloads(&preloads);
+    let mut registries = crate::image::RegistrySettings::from(&settings.node);
+    registries.verify = crate::image::access::VerifyPolicy::parse(
+        &settings.kubelet.image_pull_credentials_verification_policy,
+        &settings.kubelet.preloaded_images_verification_allowlist,
+    );
+    let images = images.with_registries(registries, parallel).with_preloads(&preloads);
     let profiles = settings.state_dir.join("seccomp");
     let filters = Filters::open(&settings.run_dir.join("seccomp"), &profiles, rights::kernel_version())
         .map_err(|error| format!("seccomp programs: {error}"))?;

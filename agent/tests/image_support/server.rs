@@ -66,7 +66,15 @@ pub(crate) struct Server {
 impl Server {
     /// `script` gets each request and its number from 0.
     pub(crate) fn start(script: impl Fn(&Request, usize) -> Answer + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("localhost:0", script)
+    }
+
+    /// The same at an address that was used before.
+    pub(crate) fn start_at(
+        address: &str,
+        script: impl Fn(&Request, usize) -> Answer + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address.replace("localhost", "127.0.0.1")).unwrap();
         let address = format!("localhost:{}", listener.local_addr().unwrap().port());
         let requests = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
