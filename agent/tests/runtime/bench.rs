@@ -159,15 +159,14 @@ fn crun(world: &World) -> Option<Cost> {
     fs::write(bundle.join("config.json"), config).unwrap();
     let name = format!("bench-{}", std::process::id());
     let run = || {
-        let ended = Command::new("crun")
+        Command::new("crun")
             .args(["run", "--bundle"])
             .arg(&bundle)
             .arg(&name)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .output()
-            .unwrap();
-        ended
+            .unwrap()
     };
     let first = run();
     if !first.status.success() {
