@@ -1,6 +1,7 @@
 //! podkeep, the node agent: moves facts in and actions out; decisions live in `podkeep-core`.
 
 pub mod api;
+pub mod board;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -233,3 +233,35 @@ fn emulated_nodes_count_as_one_for_placement() {
     assert_eq!(placement.nodes.len(), 1);
     assert_eq!(placement.memory_bytes(), 8 * 1_032_000 * 1024);
 }
+
+/// Every board is drawn, every CPU once, and the picture is well-formed as far as its tags go.
+#[test]
+fn boards_are_drawn() {
+    use podkeep::board::{Owners, map::map, svg::svg};
+    for board in boards() {
+        let machine = Machine::new(snapshot(&board));
+        let topology = machine.topology().unwrap();
+        let last = topology.online().last().unwrap();
+        let owners = Owners {
+            reserved: CpuSet::only(0).difference(&CpuSet::only(last)),
+            owned: vec![("pod <a> & b/main".into(), CpuSet::only(last))],
+        };
+        let text = map(&topology, &machine.board(), &owners);
+        let drawn: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("      "))
+            .flat_map(|line| line.split([' ', '+']))
+            .filter(|word| !word.is_empty())
+            .collect();
+        assert_eq!(drawn.len(), topology.cpus.len(), "{text}");
+        assert!(drawn.contains(&format!("{last}a").as_str()), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 200), "{text}");
+        let picture = svg(&topology, &machine.board(), &owners);
+        assert_eq!(picture.matches("<title>").count(), topology.cpus.len());
+        assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
+        assert!(picture.contains("pod &lt;a&gt; &amp; b/main") && !picture.contains("pod <a>"));
+        if board.ends_with("xeon-4214x2-ht") {
+            println!("{text}");
+        }
+    }
+}

@@ -52,7 +52,7 @@ fn machine(shape: Shape, offline: &CpuSet) -> Topology {
         let node = core / shape.cores;
         let threads: Vec<u16> = (0..shape.threads).map(|thread| core + thread * cores).collect();
         let online: Vec<u16> = threads.iter().copied().filter(|id| !offline.contains(*id)).collect();
-        threads.iter().filter(|id| offline.contains(**id)).for_each(|id| drop(off.insert(*id)));
+        threads.iter().filter(|id| offline.contains(**id)).for_each(|id| assert!(off.insert(*id)));
         for id in &online {
             let package = node / shape.nodes;
             let node = u8::try_from(node).unwrap();

@@ -1,8 +1,8 @@
 //! CPUs spread evenly over NUMA nodes (`distribute-cpus-across-numa`): the set of nodes and the shares that leave
 //! the nodes most alike.
 //!
-//! All sets of nodes are compared while their number stays within [`SETS_COMPARED`]; that covers every machine with up
-//! to ten nodes. Beyond, the best of the first [`SETS_COMPARED`] sets in order is used.
+//! On machines with up to ten nodes all sets of nodes are compared. Beyond, the best of the first [`SETS_SAMPLED`] sets in
+//! order is used.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,11 @@ use super::{
     layout::{CpuLayout, Group},
 };
 
-/// Sets of nodes compared for one number of nodes. Three to the tenth is 59,049: all of them on a ten-node machine.
-pub const SETS_COMPARED: u32 = 60_000;
+/// Sets of nodes and of remainders on a ten-node machine: three to the tenth is 59,049.
+const SETS_OF_TEN: u32 = 60_000;
+
+/// Sets compared for one number of nodes on machines with more than ten: some ten milliseconds with 64.
+pub const SETS_SAMPLED: u32 = 4_000;
 
 /// `need` CPUs of `available`, in equal shares from as few nodes as hold them, in whole groups of `group` CPUs.
 ///
@@ -89,7 +92,7 @@ impl<'a> Search<'a> {
     fn best_of_size(&self, size: usize) -> Option<Spread> {
         let share = self.need.checked_div(size)?.checked_div(self.group)?.saturating_mul(self.group);
         let mut best: Option<Spread> = None;
-        let mut budget = SETS_COMPARED;
+        let mut budget = if self.nodes.len() <= 10 { SETS_OF_TEN } else { SETS_SAMPLED };
         let mut sets = Combinations::new(self.nodes.len(), size);
         while let Some(chosen) = sets.next() {
             budget = budget.saturating_sub(1);

@@ -155,6 +155,18 @@ impl NodeResources {
         if pool.is_empty() { cpu.reserved() } else { pool }
     }
 
+    /// Who owns which CPUs; none under policy `none`.
+    #[must_use]
+    pub fn cpu_state(&self) -> Option<&super::cpu_state::CpuState> {
+        self.cpu.as_ref().map(StaticCpu::state)
+    }
+
+    /// CPUs kept for the system.
+    #[must_use]
+    pub fn reserved(&self) -> CpuSet {
+        self.cpu.as_ref().map(StaticCpu::reserved).unwrap_or_default()
+    }
+
     /// CPUs a container owns.
     #[must_use]
     pub fn owned(&self, pod: &str, container: &str) -> Option<CpuSet> {

@@ -215,24 +215,43 @@ impl StaticMemory {
             return Vec::new();
         }
         let all: NumaMask = self.state.machine.keys().copied().collect();
+        // each mask costs sums over arrays and not look-ups by name
+        let kinds: Vec<(u64, [u64; 64], [u64; 64], &String)> = requested
+            .iter()
+            .map(|(kind, bytes)| {
+                (
+                    *bytes,
+                    self.by_node(kind, |table| table.allocatable),
+                    self.by_node(kind, |table| table.free),
+                    kind,
+                )
+            })
+            .collect();
         let mut narrowest = all.count();
         let mut masks = Vec::new();
         for mask in family.inside(all) {
-            let holds =
-                |(kind, bytes): (&String, &u64)| self.sum(mask, kind, |table| table.allocatable) >= *bytes;
-            if !requested.iter().all(holds) {
+            if !kinds.iter().all(|(bytes, allocatable, ..)| sum_of(allocatable, mask) >= *bytes) {
                 continue;
             }
             narrowest = narrowest.min(mask.count());
-            let fits = |(kind, bytes): (&String, &u64)| {
-                let free = self.sum(mask, kind, |table| table.free);
-                free.saturating_add(self.reusable(pod, mask, kind)) >= *bytes
+            let fits = |(bytes, _, free, kind): &(u64, [u64; 64], [u64; 64], &String)| {
+                sum_of(free, mask).saturating_add(self.reusable(pod, mask, kind)) >= *bytes
             };
-            if !self.is_grouped(mask) && !self.is_used_otherwise(mask) && requested.iter().all(fits) {
+            if kinds.iter().all(fits) && !self.is_grouped(mask) && !self.is_used_otherwise(mask) {
                 masks.push(mask);
             }
         }
         masks.into_iter().map(|mask| Hint::new(mask, mask.count() == narrowest)).collect()
+    }
+
+    fn by_node(&self, kind: &str, part: impl Fn(&super::memory_state::MemoryTable) -> u64) -> [u64; 64] {
+        let mut amounts = [0u64; 64];
+        for (id, node) in &self.state.machine {
+            if let (Some(slot), Some(table)) = (amounts.get_mut(usize::from(*id)), node.tables.get(kind)) {
+                *slot = part(table);
+            }
+        }
+        amounts
     }
 
     /// One node that is in use together with others.
@@ -245,8 +264,8 @@ impl StaticMemory {
     fn is_used_otherwise(&self, mask: NumaMask) -> bool {
         let used = |id: NodeId| {
             self.state.machine.get(&id).is_some_and(|node| {
-                let group: NumaMask = node.cells.iter().copied().collect();
-                node.assignments > 0 && (node.cells.len() == 1 || group != mask)
+                let group = || node.cells.iter().copied().collect::<NumaMask>();
+                node.assignments > 0 && (node.cells.len() == 1 || group() != mask)
             })
         };
         mask.count() > 1 && mask.iter().any(used)
@@ -348,6 +367,10 @@ impl StaticMemory {
             }
         }
     }
+}
+
+fn sum_of(amounts: &[u64; 64], mask: NumaMask) -> u64 {
+    mask.iter().fold(0, |sum, id| amounts.get(usize::from(id)).copied().unwrap_or(0).saturating_add(sum))
 }
 
 /// The same hints for every type; no types at all if there are none.

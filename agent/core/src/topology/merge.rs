@@ -20,7 +20,7 @@ use super::{distance::MaskRule, hint::Hint};
 pub const DENSE_NODES: usize = 12;
 
 /// Pairs of masks intersected in one merge on wider machines: a few milliseconds.
-pub const PAIRS: usize = 98_304;
+pub const PAIRS: usize = 49_152;
 
 /// The narrowest size every resource can live with: the largest of the smallest mask sizes, "any" left out.
 #[must_use]
@@ -123,41 +123,56 @@ fn masks_of(all: NumaMask, list: &[Hint]) -> Vec<NumaMask> {
 }
 
 mod dense {
-    //! Exact: for sets X and Y of masks, the number of pairs whose intersection *contains* m is the product of the
-    //! numbers of members of X and of Y that contain m. Counting supersets, multiplying, and undoing the count gives
-    //! the set of intersections in nodes × 2^nodes steps, however long the lists are.
+    //! Exact: for lists X and Y of masks, the number of pairs whose intersection *contains* m is the product of the
+    //! numbers of members of X and of Y that contain m. Counting supersets in each list, multiplying, and undoing the
+    //! count gives the number of combinations with each intersection, in nodes × 2^nodes steps a list, however long the
+    //! lists are. Counts are exact while there are fewer than 2^64 combinations; before that they are cut down to "some".
 
     use alloc::{vec, vec::Vec};
 
     use podkeep_hal::numa_mask::{NodeId, NumaMask};
 
-    use super::{Hint, masks_of};
+    use super::Hint;
 
     pub(super) fn reachable(all: NumaMask, lists: &[Vec<Hint>]) -> Vec<NumaMask> {
         let nodes: Vec<NodeId> = all.iter().collect();
-        let mut found: Option<Vec<u32>> = None;
+        let size = 1usize << nodes.len();
+        // node numbers are their own positions on machines without gaps
+        let plain = all.0.checked_add(1) == Some(size as u64);
+        let position = |mask: NumaMask| if plain { mask.0 as usize } else { compress(mask, &nodes) };
+        // supersets of each mask in the one list that allows everything: all nodes
+        let mut product = vec![1u64; size];
+        let mut combinations = 1u64;
+        let mut counts = vec![0u64; size];
         for list in lists {
-            let mut theirs = vec![0u32; 1usize << nodes.len()];
-            for mask in masks_of(all, list) {
-                if let Some(slot) = theirs.get_mut(compress(mask, &nodes)) {
-                    *slot = 1;
+            let longer = combinations.checked_mul(list.len() as u64);
+            if longer.is_none() {
+                undo_supersets(&mut product);
+                product.iter_mut().for_each(|count| *count = (*count).min(1));
+                count_supersets(&mut product);
+                combinations = size as u64;
+            }
+            combinations = combinations.saturating_mul(list.len() as u64);
+            counts.fill(0);
+            for hint in list {
+                let mask = hint.mask.map_or(all, |mask| mask.intersection(all));
+                if let Some(count) = counts.get_mut(position(mask)) {
+                    *count = count.wrapping_add(1);
                 }
             }
-            found = Some(match found {
-                None => theirs,
-                Some(ours) => intersections(ours, theirs),
-            });
+            count_supersets(&mut counts);
+            for (ours, theirs) in product.iter_mut().zip(&counts) {
+                *ours = ours.wrapping_mul(*theirs);
+            }
         }
-        let expand = |at: usize| {
-            nodes.iter().enumerate().filter(move |(bit, _)| at >> bit & 1 == 1).map(|(_, node)| *node)
+        undo_supersets(&mut product);
+        let expand = |at: usize| -> NumaMask {
+            if plain {
+                return NumaMask(at as u64);
+            }
+            nodes.iter().enumerate().filter(|(bit, _)| at >> bit & 1 == 1).map(|(_, node)| *node).collect()
         };
-        let counts = found.unwrap_or_default();
-        counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(at, _)| expand(at).collect())
-            .collect()
+        product.iter().enumerate().filter(|(_, count)| **count > 0).map(|(at, _)| expand(at)).collect()
     }
 
     fn compress(mask: NumaMask, nodes: &[NodeId]) -> usize {
@@ -168,28 +183,23 @@ mod dense {
             .fold(0, |at, (bit, _)| at | 1 << bit)
     }
 
-    fn intersections(mut ours: Vec<u32>, mut theirs: Vec<u32>) -> Vec<u32> {
-        for_supersets(&mut ours, u32::wrapping_add);
-        for_supersets(&mut theirs, u32::wrapping_add);
-        // at most 2^12 × 2^12 pairs
-        for (count, other) in ours.iter_mut().zip(&theirs) {
-            *count = count.wrapping_mul(*other);
-        }
-        for_supersets(&mut ours, u32::wrapping_sub);
-        for count in &mut ours {
-            *count = (*count).min(1);
-        }
-        ours
+    /// For each node: adds the count of "with it" to the count of "without it".
+    fn count_supersets(counts: &mut [u64]) {
+        for_nodes(counts, |without, with| *without = without.wrapping_add(*with));
     }
 
-    /// For each node: joins the count of "with it" into the count of "without it".
-    fn for_supersets(counts: &mut [u32], join: fn(u32, u32) -> u32) {
+    fn undo_supersets(counts: &mut [u64]) {
+        for_nodes(counts, |without, with| *without = without.wrapping_sub(*with));
+    }
+
+    #[inline(always)]
+    fn for_nodes(counts: &mut [u64], join: impl Fn(&mut u64, &u64)) {
         let mut half = 1;
         while half < counts.len() {
             for block in counts.chunks_exact_mut(half * 2) {
                 let (without, with) = block.split_at_mut(half);
                 for (low, high) in without.iter_mut().zip(with.iter()) {
-                    *low = join(*low, *high);
+                    join(low, high);
                 }
             }
             half *= 2;
@@ -243,18 +253,22 @@ mod wide {
         let mut steps = steps;
         let mut best: Option<Hint> = None;
         for mask in lists.iter().flatten() {
+            if steps == 0 {
+                break;
+            }
             let candidate = Hint::new(*mask, false);
             if !better(&candidate, best.as_ref(), size, rule) {
+                steps = steps.saturating_sub(1);
                 continue;
             }
-            let mut held = |list: &Vec<NumaMask>| {
+            let held = lists.iter().all(|list| {
                 // the widest masks are most likely to hold it, and "all nodes" is the last
-                list.iter().rev().any(|wider| {
-                    steps = steps.saturating_sub(1);
-                    steps > 0 && mask.is_subset(*wider)
-                })
-            };
-            if lists.iter().all(&mut held) {
+                let looked_at = list.iter().rev().take(steps);
+                let held = looked_at.clone().position(|wider| mask.is_subset(*wider));
+                steps = steps.saturating_sub(held.unwrap_or(list.len()).saturating_add(1));
+                held.is_some()
+            });
+            if held {
                 best = Some(candidate);
             }
         }
@@ -263,14 +277,16 @@ mod wide {
 
     /// Keeps `count` masks: of the common size and above the narrowest first, then those below, widest first.
     fn keep_nearest(masks: &mut Vec<NumaMask>, count: usize, size: u32) {
+        let count = count.max(1);
         if masks.len() <= count {
             return;
         }
-        masks.sort_unstable_by_key(|mask| {
+        // the kept ones need no order among themselves
+        masks.select_nth_unstable_by_key(count, |mask| {
             let nodes = mask.count();
             if nodes >= size { (0, nodes, *mask) } else { (1, size.saturating_sub(nodes), *mask) }
         });
-        masks.truncate(count.max(1));
+        masks.truncate(count);
     }
 }
 
