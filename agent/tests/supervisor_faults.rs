@@ -303,9 +303,9 @@ fn peer_that_does_not_read_is_dropped_and_nobody_else_waits() {
     let mut stuck = Client::connect(&place);
     stuck.sandbox("s");
     let mut long = script(&place, "a", "sleep 1000");
-    long.labels = "x".repeat(1 << 20);
+    long.labels = "x".repeat(900 << 10);
     stuck.start(long);
-    // a megabyte each, more than socket and queue take
+    // nearly a megabyte each, more than socket and queue take
     for _ in 0..12 {
         stuck.send(RequestBody::List, &[]);
     }

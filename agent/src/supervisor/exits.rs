@@ -237,10 +237,13 @@ impl<R: Runtime> Server<R> {
             Some(log) => log.take(stream(index), bytes, last, clock::unix_ns(), &mut self.write_buffer),
             None => seen,
         };
+        if taken == 0 {
+            return Step::Waiting;
+        }
         failpoint::hit("output:written");
         // the program itself may take back what it wrote: then there is less, which is its own affair
         take_out(out, self.read_buffer.get_mut(..taken));
-        if taken == 0 { Step::Waiting } else { Step::More }
+        Step::More
     }
 
     /// Goes on with outputs that had more than their turn.

@@ -71,9 +71,13 @@ pub(super) struct SandboxRecord {
 /// Writes `value` whole or not at all.
 ///
 /// # Errors
-/// what the file system says
+/// what the file system says; `EFBIG` for one that would not be read again
 pub(super) fn write(folder: &Path, name: &str, value: &impl Serialize) -> io::Result<()> {
-    put(folder, name, &serde_json::to_vec(value)?)
+    let text = serde_json::to_vec(value)?;
+    if text.len() as u64 > MAX_RECORD {
+        return Err(io::Error::from_raw_os_error(nix::libc::EFBIG));
+    }
+    put(folder, name, &text)
 }
 
 /// Writes an exit record whole or not at all; needs no heap for its text, so that it works when memory is short.
@@ -174,6 +178,10 @@ mod tests {
         fs::write(folder.join(EXIT), "{\"code\":1").unwrap();
         fs::write(folder.join(RECORD), vec![b' '; 1 << 21]).unwrap();
         assert!(read_exit(&folder).is_err());
+        let labels = "x".repeat(1 << 20);
+        let state = ContainerState { labels, ..ContainerState::default() };
+        let long = ContainerRecord { state, ..ContainerRecord::default() };
+        assert!(write(&folder, "long.json", &long).is_err(), "what cannot be read is not written");
         assert!(read::<ContainerRecord>(&folder, RECORD).is_err());
         // a later version may add fields
         fs::write(folder.join(EXIT), "{\"code\":7,\"later\":[1,{\"a\":\"b\"}]}").unwrap();
