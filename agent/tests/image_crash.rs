@@ -99,8 +99,7 @@ fn killed_at_any_moment_the_store_is_right() {
         let mut child = start_child(&state, &image);
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         // after so many steps, and a little later each time: between two steps lies all the rest
-        let steps =
-            lines.by_ref().filter(|line| line.starts_with("step")).take(1 + round as usize).count();
+        let steps = lines.by_ref().filter(|line| line.starts_with("step")).take(1 + round as usize).count();
         std::thread::sleep(Duration::from_micros(u64::from(round % 5) * 700));
         child.kill().unwrap();
         child.wait().unwrap();

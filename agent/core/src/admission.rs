@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::types::Pod;
 
@@ -87,6 +88,27 @@ pub fn admit(pod: &Pod, allowed_sysctls: &[String]) -> Result<(), Rejection> {
     Ok(())
 }
 
+/// Fields that are read and checked, but that nothing acts on yet: the status says so, nobody has to find out.
+#[must_use]
+pub fn not_acted_on(pod: &Pod) -> Vec<String> {
+    let mut found = Vec::new();
+    for container in pod.spec.init_containers.iter().chain(&pod.spec.containers) {
+        let hooks = container.lifecycle.as_deref();
+        for (field, given) in [
+            ("livenessProbe", container.liveness_probe.is_some()),
+            ("readinessProbe", container.readiness_probe.is_some()),
+            ("startupProbe", container.startup_probe.is_some()),
+            ("lifecycle.postStart", hooks.is_some_and(|hooks| hooks.post_start.is_some())),
+            ("lifecycle.preStop", hooks.is_some_and(|hooks| hooks.pre_stop.is_some())),
+        ] {
+            if given {
+                found.push(format!("{}: {field}", container.name));
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +135,18 @@ mod tests {
         let mut host = pod("net.ipv4.tcp_syncookies");
         host.spec.host_network = true;
         assert!(admit(&host, &[]).is_err());
+    }
+
+    #[test]
+    fn fields_nothing_acts_on_are_named_with_their_container() {
+        let mut pod = Pod::default();
+        assert!(not_acted_on(&pod).is_empty());
+        let container = crate::types::Container {
+            name: "a".into(),
+            liveness_probe: Some(Box::default()),
+            ..crate::types::Container::default()
+        };
+        pod.spec.containers.push(container);
+        assert_eq!(not_acted_on(&pod), ["a: livenessProbe"]);
     }
 }

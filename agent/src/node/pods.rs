@@ -335,6 +335,8 @@ pub fn shown(node: &Node, entry: &Entry) -> Pod {
     let mut add = |name: &str, reason: &str, message: &str| {
         podkeep_core::status::add_note(&mut pod.status, &entry.status, facts.now, name, reason, message);
     };
+    let ignored = podkeep_core::admission::not_acted_on(&entry.pod);
+    add("podkeep.dev/NotActedOn", "NotBuiltYet", &ignored.join("; "));
     add("podkeep.dev/Degraded", "SettingsLeftOut", &notes.join("; "));
     let errors = node.source_errors(&entry.source);
     add("podkeep.dev/ManifestInvalid", "LastGoodKept", &errors);
