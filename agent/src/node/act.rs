@@ -318,7 +318,20 @@ async fn start_container(node: &Rc<Node>, uid: &Uid, name: String, attempt: u32)
             watch_memory(node, uid, &name, &state.id);
             degraded.extend(state.degraded);
             let at = podkeep_core::lifecycle::Now { boot: state.started_boot_ns, wall: state.started_at_ns };
-            Event::Started { name, id: state.id, pid: state.pid, attempt, image_id, degraded, at }
+            let started = Event::Started {
+                name: name.clone(),
+                id: state.id,
+                pid: state.pid,
+                attempt,
+                image_id,
+                degraded,
+                at,
+            };
+            // asked again after the supervisor was replaced: it may have ended unseen, so that no event will say so
+            let Some(exit) = state.exit else { return started };
+            turn(node, uid, Some(started));
+            let exit = terminated(node, uid, &name, &id, attempt, &exit).await;
+            Event::Exited { name, exit }
         }
         Err(blocked) => {
             node.pods.borrow_mut().containers.remove(&id);

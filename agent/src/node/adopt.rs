@@ -227,7 +227,29 @@ pub(super) async fn compare(node: &Rc<Node>, sandboxes: &[SandboxState], contain
         log::debug!(pod = uid_name(node, &uid).as_str(), container = name.as_str(); "ended while there was no supervisor");
         super::container_exited(node, &id, &exit).await;
     }
+    for container in containers {
+        if !node.pods.borrow().containers.contains_key(&container.id) {
+            end_stray(node, container.id.clone(), container.exit.is_none());
+        }
+    }
     lost_sandboxes(node, sandboxes);
+}
+
+/// A container that nobody here knows: its start was given up, or its removal was cut short, as the supervisor died.
+/// A running one is removed when its exit is told.
+pub(super) fn end_stray(node: &Rc<Node>, id: String, running: bool) {
+    let ended = node.clone();
+    let task = async move {
+        let body = if running {
+            RequestBody::Signal { id, signal: nix::libc::SIGKILL }
+        } else {
+            RequestBody::Remove { id }
+        };
+        if let Err(error) = ended.ask(body).await {
+            log::warn!("a container that nobody knows is not removed: {error}");
+        }
+    };
+    node.executor.clone().spawn(task).detach();
 }
 
 /// Pods whose namespaces are gone get new ones.

@@ -455,7 +455,7 @@ async fn link_event(node: &Rc<Node>, event: LinkEvent) {
 
 async fn container_exited(node: &Rc<Node>, id: &str, exit: &Exit) {
     let known = node.pods.borrow().containers.get(id).cloned();
-    let Some((uid, name, attempt)) = known else { return };
+    let Some((uid, name, attempt)) = known else { return adopt::end_stray(node, id.to_owned(), false) };
     oom::forget(node, id);
     let ended = act::terminated(node, &uid, &name, id, attempt, exit).await;
     turn(node, &uid, Some(Event::Exited { name, exit: ended }));

@@ -57,6 +57,13 @@ pub(super) struct ContainerRecord {
     pub stdin_used: bool,
 }
 
+impl ContainerRecord {
+    /// Its set-up is done, and it was told to execute its program.
+    pub(super) fn is_released(&self) -> bool {
+        self.state.started_boot_ns != 0
+    }
+}
+
 /// One sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -198,9 +198,11 @@ impl<R: Runtime> Server<R> {
         ReplyBody::Listed { sandboxes: sandboxes.collect(), containers: containers.collect() }
     }
 
-    /// `None` while it is being started: it is not there yet.
+    /// `None` while it is being started: it is not there yet, unless the agent that ordered it left after its program was
+    /// let go.
     pub(super) fn state(container: &Container<R::Launch>) -> Option<super::proto::ContainerState> {
         let exit = match &container.phase {
+            Phase::Starting { waiting, .. } if waiting.is_empty() && container.record.is_released() => None,
             Phase::Starting { .. } => return None,
             Phase::Running { .. } => None,
             Phase::Exited(exit) => Some(exit.clone()),
@@ -247,6 +249,7 @@ impl<R: Runtime> Server<R> {
             self.subscriber = None;
         }
         self.end_execs_of(key);
+        self.leave_starts_of(key);
     }
 
     fn signal(&mut self, id: &str, signal: i32) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use super::best_effort;
 use super::clock;
 use super::failpoint;
 use super::logs::LogWriter;
-use super::proto::{ContainerState, Failure, FailureKind, ReplyBody};
+use super::proto::{ContainerState, Exit, Failure, FailureKind, ReplyBody};
 use super::record::{self, ContainerRecord, ProcessIdentity, RECORD};
 use super::requests::{conflict, forget_folder, missing};
 use super::runtime::{Launch, Runtime};
@@ -197,11 +197,39 @@ impl<R: Runtime> Server<R> {
         if let Phase::Starting { launch, waiting } = container.phase {
             Self::unwatch(&self.epoll, launch.channel());
             drop(launch);
+            if waiting.is_empty() && container.record.is_released() {
+                // an agent may have seen it in `List`; the code is the one of programs that cannot be executed
+                let exit = Exit {
+                    code: 128,
+                    finished_at_ns: clock::unix_ns(),
+                    finished_boot_ns: clock::boot_ns(),
+                    ..Exit::default()
+                };
+                self.publish(ReplyBody::Exited { id: container.record.state.id.clone(), exit });
+            }
             for waiting in waiting {
                 self.refuse(waiting, failure.clone());
             }
         }
         self.reap_again = true;
+    }
+
+    /// The agent that ordered these starts is gone, and the next one must not order them again beside the first. A start
+    /// whose program was not let go is called off, as if it had never been ordered; one whose program runs, or will in
+    /// an instant, is there: it is in `List`.
+    pub(super) fn leave_starts_of(&mut self, peer: u32) {
+        let mut off = Vec::new();
+        for (&key, container) in &mut self.containers {
+            if let Phase::Starting { waiting, .. } = &mut container.phase {
+                waiting.retain(|one| one.peer != peer);
+                if waiting.is_empty() && !container.record.is_released() {
+                    off.push(key);
+                }
+            }
+        }
+        for key in off {
+            self.start_failed(key, &conflict("start called off", ""));
+        }
     }
 
     pub(super) fn exec(
