@@ -50,6 +50,9 @@ pub enum ApiRequest {
         container: Option<String>,
         command: Vec<String>,
         tty: bool,
+        /// rows and columns of the caller's terminal
+        #[serde(default)]
+        size: Option<(u16, u16)>,
     },
     ImageLoad {
         path: String,

@@ -112,8 +112,9 @@ async fn answer(
         ApiRequest::Log { namespace, pod, container, previous, follow } => {
             log_request(node, stream, &namespace, &pod, container.as_deref(), (previous, follow)).await
         }
-        ApiRequest::Exec { namespace, pod, container, command, tty } => {
-            exec(node, stream, (&namespace, &pod, container.as_deref()), command, tty, fds).await
+        ApiRequest::Exec { namespace, pod, container, command, tty, size } => {
+            let run = (command, tty, size);
+            exec(node, stream, (&namespace, &pod, container.as_deref()), run, fds).await
         }
         ApiRequest::ImageLoad { path, name } => {
             let loaded = node.images.load(path.into(), Some(name), Arc::default()).await;
@@ -297,8 +298,7 @@ async fn exec(
     node: &Rc<Node>,
     stream: &Async<UnixStream>,
     (namespace, pod, container): (&str, &str, Option<&str>),
-    command: Vec<String>,
-    tty: bool,
+    (command, tty, size): (Vec<String>, bool, Option<(u16, u16)>),
     fds: Vec<OwnedFd>,
 ) -> Result<(), String> {
     let uid = find(node, namespace, pod)?;
@@ -314,6 +314,7 @@ async fn exec(
     let mut process = crate::node::files::exec_process(node, &uid, &name)?;
     process.args = command;
     process.tty = tty;
+    process.tty_size = size;
     let exec_id = crate::node::files::new_id();
     let (sender, ended) = smol::channel::bounded(1);
     EXECS.with_borrow_mut(|execs| execs.insert(exec_id.clone(), sender));

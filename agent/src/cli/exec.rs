@@ -28,6 +28,10 @@ pub(super) fn run(matches: &ArgMatches) -> Result<ExitCode, Failure> {
         container: text(matches, "container").map(str::to_owned),
         command: matches.get_many::<String>("command").unwrap_or_default().cloned().collect(),
         tty,
+        size: tty
+            .then(|| tcgetwinsize(std::io::stdin()).ok())
+            .flatten()
+            .map(|size| (size.ws_row, size.ws_col)),
     };
     let code = if tty {
         with_terminal(&socket(matches), &request)?

@@ -189,6 +189,8 @@ pub struct ProcessSpec {
     /// the same for SELinux
     pub selinux: Option<String>,
     pub tty: bool,
+    /// rows and columns of the terminal, known before the program asks
+    pub tty_size: Option<(u16, u16)>,
 }
 
 /// Where the output goes.

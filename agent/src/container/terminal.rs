@@ -8,6 +8,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, fstatfs};
 use nix::unistd::{Gid, Uid, fchown};
 use podkeep_hal::linux::sys::{mount as tree, tty};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::report::{At, failed};
 use super::resolve::{Missing, Scope, open_host, resolve};
@@ -36,6 +37,11 @@ pub(super) fn open_pty(process: &ProcessSpec, map: Option<IdMap>) -> Result<Pty,
     let base = map.map_or(0, |map| map.host_base);
     let (uid, gid) = (process.uid.saturating_add(base), base.saturating_add(5));
     fchown(&peer, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).at("tty", path)?;
+    if let Some((rows, columns)) = process.tty_size {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size)
+            .map_err(|error| failed("tty size", path, Errno::from_raw(error.raw_os_error())))?;
+    }
     Ok(Pty { master, peer })
 }
 

@@ -154,15 +154,23 @@ fn exec_gives_a_terminal_and_keeps_its_size() -> Result<()> {
     }
     let podkeep = podkeep_tests::node::podkeep()?;
     let command = format!(
-        "stty rows 33 cols 77; {} exec --socket {} -it {} -- sh -c 'test -t 0 && until stty size 2>/dev/null; do sleep 0.05; done; exit 9'",
+        "stty rows 33 cols 77; {} exec --socket {} -it {} -- sh -c 'test -t 0 && stty size; exit 9'",
         podkeep.display(),
         node.socket().display(),
         full_name("web")
     );
     let out = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
-        .stdin(Stdio::null())
-        .output()
+        // an input that ends makes `script` end before it has copied all
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .and_then(|mut child| {
+            let input = child.stdin.take();
+            let out = child.wait_with_output();
+            drop(input);
+            out
+        })
         .doing("script")?;
     let text = String::from_utf8_lossy(&out.stdout);
     ensure!(text.contains("33 77"), "{text}");
