@@ -198,7 +198,7 @@ impl DirSource {
             }
         }
         let known = self.files.contains_key(&name);
-        if known || !matches!(seen, Seen::Gone | Seen::Attributes) {
+        if known || !matches!(seen, Seen::Deleted | Seen::Gone | Seen::Attributes) {
             self.expect_look(name, seen, now);
         }
         false

@@ -11,6 +11,9 @@ const RECENT: Duration = Duration::from_secs(2);
 /// A writer that neither writes nor closes is not waited for any longer.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
+/// `install` and `cp --remove-destination` delete a file and make it again within a millisecond; an `rm` is meant.
+const REPLACED_WITHIN: Duration = Duration::from_millis(15);
+
 /// What was seen to happen to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -21,7 +24,9 @@ pub enum Seen {
     Closed,
     /// renamed into place, or a link: whole from the start
     Placed,
-    /// deleted or renamed away
+    /// deleted: nobody but a replacement brings it back
+    Deleted,
+    /// renamed away, as editors do before they write the new text, or no longer found
     Gone,
     /// mode, owner or time stamps
     Attributes,
@@ -62,6 +67,7 @@ impl Settle {
             Seen::Placed => Duration::ZERO,
             Seen::Closed | Seen::Listed if precious || recently_bad => quiet,
             Seen::Closed | Seen::Listed => Duration::ZERO,
+            Seen::Deleted => REPLACED_WITHIN.min(quiet),
             Seen::Created | Seen::Gone => quiet,
             Seen::Written => OPEN_LIMIT.max(quiet),
             // a change of mode or time says nothing about the text that is being written
@@ -138,6 +144,18 @@ mod tests {
         assert_eq!(wait(&settle, now), ms(900));
         settle.event(Seen::Placed, true, now + ms(450), QUIET);
         assert_eq!(wait(&settle, now), ms(450));
+    }
+
+    #[test]
+    fn deleted_file_is_looked_for_soon_and_a_renamed_one_after_the_quiet_period() {
+        let now = Instant::now();
+        let mut settle = Settle::default();
+        settle.event(Seen::Deleted, true, now, QUIET);
+        assert_eq!(wait(&settle, now), REPLACED_WITHIN);
+        // told at the first look: it is meant
+        assert!(settle.looked(Shown::Absent, true, now + REPLACED_WITHIN, QUIET));
+        settle.event(Seen::Gone, true, now, QUIET);
+        assert_eq!(wait(&settle, now), QUIET);
     }
 
     #[test]

@@ -271,7 +271,9 @@ fn seen(mask: AddWatchFlags) -> Seen {
         Seen::Closed
     } else if mask.intersects(AddWatchFlags::IN_CREATE) {
         Seen::Created
-    } else if mask.intersects(AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM) {
+    } else if mask.contains(AddWatchFlags::IN_DELETE) {
+        Seen::Deleted
+    } else if mask.contains(AddWatchFlags::IN_MOVED_FROM) {
         Seen::Gone
     } else if mask.intersects(AddWatchFlags::IN_MODIFY) {
         Seen::Written
