@@ -106,9 +106,13 @@ pub struct NodeOptions {
     pub no_manifests_dir: bool,
     /// nothing listens to `get pods -w` beside the node (for measuring)
     pub no_watch: bool,
+    /// the node has a mount table of its own, which other tests do not change (for measuring)
+    pub own_mounts: bool,
     /// the state folder is a tmpfs of this many bytes
     pub state_size: Option<u64>,
 }
+
+const OWN_MOUNTS: [&str; 4] = ["unshare", "--mount", "--propagation", "private"];
 
 /// A running node. Dropping it takes everything away.
 #[derive(Debug)]
@@ -252,6 +256,7 @@ impl Node {
         command
             .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
             .arg(&home)
+            .args(self.options.own_mounts.then_some(OWN_MOUNTS).into_iter().flatten())
             .arg(podkeep()?)
             .arg("run")
             .args([OsStr::new("--config"), self.root.join("config.yaml").as_os_str()])

@@ -155,6 +155,7 @@ fn idle_node_does_not_wake_up() -> Result<()> {
     let config = "fileCheckFrequency: 10m\n".to_string();
     let node = Node::with(NodeOptions {
         no_watch: true,
+        own_mounts: true,
         config,
         images: vec![image::BUSYBOX],
         ..NodeOptions::default()
