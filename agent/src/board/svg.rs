@@ -109,7 +109,7 @@ fn draw(
     match shape {
         Shape::Cpu(id) => cpu(text, *id, (x, y), topology, owners),
         Shape::Group { title, columns, inside } => {
-            let fill = if depth % 2 == 0 { "#f4f4f4" } else { "#ffffff" };
+            let fill = if depth.is_multiple_of(2) { "#f4f4f4" } else { "#ffffff" };
             writeln!(
                 text,
                 "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"3\" fill=\"{fill}\" stroke=\"#888888\"/>"
