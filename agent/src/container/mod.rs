@@ -14,6 +14,7 @@ mod own_program;
 mod program;
 mod report;
 mod resolve;
+pub mod rlimits;
 mod root;
 mod sandbox;
 pub mod seccomp;

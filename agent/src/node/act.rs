@@ -17,6 +17,7 @@ use super::pods::{Uid, by_urgency, pod_dir, turn};
 use super::{Node, files, image, rights};
 use crate::clock;
 use crate::container::build::{self, HostVolume, ImageDefaults, Parts};
+use crate::container::rlimits;
 use crate::container::spec::{LogSpec, Namespace, SandboxSpec};
 use crate::supervisor::link::LinkError;
 use crate::supervisor::proto::{Exit, Failure, FailureKind, ReplyBody, RequestBody};
@@ -425,6 +426,7 @@ async fn try_start(
         degraded.extend(files::device_rules(&group, container, &volumes));
         cgroups = group.join_dirs();
     }
+    let rlimits = rlimits::of(&pod, name).map_err(Blocked::config)?;
     let rights = rights::of(node, &pod, container)?;
     degraded.extend(rights.lost.iter().cloned());
     let hostname =
@@ -457,7 +459,7 @@ async fn try_start(
         user_map,
         copy_root: node.settings.copy_root,
         sub_paths: &env.sub_paths,
-        rlimits: Vec::new(),
+        rlimits,
     };
     let args = build::arguments(container, &image.defaults, |text| env.expand(text));
     if args.is_empty() {

@@ -336,3 +336,16 @@ fn init_containers_run_in_order_before_the_others() -> Result<()> {
     ensure!(output_of(&node, "chain", &manifest)? == "i1\ni2\n", "in order");
     Ok(())
 }
+
+#[test]
+fn resource_limits_of_the_annotation_are_set() -> Result<()> {
+    need_root!();
+    let node = Node::start()?;
+    let plain = shell_pod("limits", "ulimit -n; ulimit -c", "  restartPolicy: Never\n");
+    let note = "{name: limits, annotations: {podkeep.dev/rlimits: 'nofile=111:222,core=0'}}";
+    let annotated = plain.replacen("{name: limits}", note, 1);
+    ensure!(annotated != plain, "no metadata in {plain}");
+    let text = output_of(&node, "limits", &annotated)?;
+    ensure!(text.lines().eq(["111", "0"]), "{text}");
+    Ok(())
+}
