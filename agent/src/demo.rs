@@ -115,8 +115,11 @@ impl Stage {
         }
         quit_supervisor(&self.dir.join("run"));
         crate::node::files::remove_cgroup_root(&cgroup_root(&self.dir));
+        let run_dir = self.dir.join("run");
+        if let Err(failure) = crate::container::setup::release_run_dir(&run_dir) {
+            out::error(&format!("'{}' stays mounted: {failure}", run_dir.display()));
+        }
         if !self.keep {
-            crate::container::setup::release_run_dir(&self.dir.join("run")).ok();
             crate::volume::remove_tree(&self.dir);
         }
     }
