@@ -27,6 +27,7 @@ kind: Pod
 metadata:
   name: hello
 spec:
+  terminationGracePeriodSeconds: 1
   containers:
   - name: main
     image: podkeep.local/demo:1
@@ -40,6 +41,7 @@ kind: Pod
 metadata:
   name: limited
 spec:
+  terminationGracePeriodSeconds: 1
   securityContext: {runAsUser: 1000, runAsGroup: 1000}
   containers:
   - name: main
