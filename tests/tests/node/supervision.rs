@@ -179,9 +179,19 @@ fn idle_node_does_not_wake_up() -> Result<()> {
         }
         ensure!(std::time::Instant::now() < end, "never quiet: {one:?} {two:?}\n{}", node.agent_log_tail());
     };
-    std::thread::sleep(Duration::from_secs(5));
-    let after = both()?;
-    let woke = (after.0.voluntary - before.0.voluntary, after.1.voluntary - before.1.voluntary);
-    ensure!(woke == (0, 0), "woke up {woke:?} times in five seconds");
+    // what wakes periodically does so in every window; on a busy machine single ones may see a page come from the disk
+    let mut before = before;
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_secs(5));
+        let after = both()?;
+        let woke = (after.0.voluntary - before.0.voluntary, after.1.voluntary - before.1.voluntary);
+        if woke == (0, 0) {
+            return Ok(());
+        }
+        seen.push(woke);
+        before = after;
+    }
+    ensure!(seen.is_empty(), "woke up in each of six windows of five seconds: {seen:?}");
     Ok(())
 }
