@@ -1,11 +1,11 @@
 //! Carries out what a plan asks for: each action is a task that ends in an event. Nothing is decided here.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use podkeep_core::lifecycle::from_pod::container_of;
 use podkeep_core::lifecycle::pod::{Action, Event, RETRY, Step, StopCause, Terminated};
 use podkeep_core::qos::QosClass;
 use podkeep_core::types::{Container, Pod};
@@ -16,7 +16,7 @@ use smol::future::FutureExt;
 use super::pods::{Uid, by_urgency, pod_dir, turn};
 use super::{Node, files, image, rights};
 use crate::clock;
-use crate::container::build::{self, HostVolume, ImageDefaults, Parts};
+use crate::container::build::{self, ImageDefaults, Parts};
 use crate::container::rlimits;
 use crate::container::spec::{LogSpec, Namespace, SandboxSpec};
 use crate::supervisor::link::LinkError;
@@ -362,12 +362,8 @@ pub fn watch_memory(node: &Node, uid: &Uid, name: &str, id: &str) {
     let group = {
         let pods = node.pods.borrow();
         let Some(entry) = pods.entries.get(uid) else { return };
-        let spec = &entry.pod.spec;
-        let limited = spec
-            .init_containers
-            .iter()
-            .chain(&spec.containers)
-            .any(|one| one.name == name && one.resources.limits.contains_key("memory"));
+        let limited =
+            container_of(&entry.pod, name).is_some_and(|one| one.resources.limits.contains_key("memory"));
         limited.then(|| container_cgroup(&entry.cgroup, id))
     };
     if let Some(group) = group {
@@ -390,13 +386,8 @@ async fn try_start(
         let sandbox = entry.sandbox_id().ok_or_else(|| Blocked::create("sandbox is gone"))?.to_owned();
         (entry.pod.clone(), sandbox, entry.volumes.clone(), entry.cgroup.clone(), entry.user_map)
     };
-    let container = pod
-        .spec
-        .init_containers
-        .iter()
-        .chain(&pod.spec.containers)
-        .find(|container| container.name == name)
-        .ok_or_else(|| Blocked::create("container is gone from the manifest"))?;
+    let container =
+        container_of(&pod, name).ok_or_else(|| Blocked::create("container is gone from the manifest"))?;
     let image = files::ensure_image(node, &pod, container).await?;
     let user = image::user(&pod, container, &image)?;
     let env = files::environment(node, &pod, container).map_err(Blocked::config)?;
@@ -578,11 +569,7 @@ async fn remove_sandbox(node: &Rc<Node>, uid: &Uid) {
     }
     let shm = shm_dir(node, uid);
     crate::offload::run(move || files::unmount_shm(&shm)).await;
-    remove_group_tree(node, group).await;
-}
-
-async fn remove_group_tree(node: &Rc<Node>, path: String) {
-    remove_group(node, Some(path)).await;
+    remove_group(node, Some(group)).await;
 }
 
 async fn clean_up(node: &Rc<Node>, uid: &Uid) {
@@ -612,10 +599,7 @@ pub async fn terminated(
             entry.map(|entry| container_cgroup(&entry.cgroup, id)),
             running.map_or(exit.finished_at_ns, |running| running.started_wall),
             running.is_some_and(|running| running.stop.is_some()),
-            entry.and_then(|entry| {
-                let spec = &entry.pod.spec;
-                spec.init_containers.iter().chain(&spec.containers).find(|one| one.name == name).cloned()
-            }),
+            entry.and_then(|entry| container_of(&entry.pod, name).cloned()),
         )
     };
     let oom = !killed && exit.signal == nix::libc::SIGKILL && node.oom_killed(group.as_deref());
@@ -655,6 +639,3 @@ pub struct Image {
     pub user: String,
     pub stop_signal: Option<String>,
 }
-
-/// Volumes by name.
-pub type Volumes = BTreeMap<String, HostVolume>;

@@ -11,6 +11,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podkeep_core::expand::downward::Facts;
 use podkeep_core::expand::env::{self, Environment, Objects};
 use podkeep_core::expand::host;
+use podkeep_core::lifecycle::from_pod::container_of;
 use podkeep_core::types::{ConfigMap, Container, Pod, ResourceList, Secret};
 use podkeep_hal::linux::cgroups::{
     Access, Cgroups, Controllers, DeviceKind, DevicePolicy, DeviceRule, Group,
@@ -520,13 +521,7 @@ pub fn exec_process(node: &Rc<Node>, uid: &Uid, name: &str) -> Result<ProcessSpe
         let pods = node.pods.borrow();
         pods.entries.get(uid).map(|entry| entry.pod.clone()).ok_or("pod is gone")?
     };
-    let container = pod
-        .spec
-        .init_containers
-        .iter()
-        .chain(&pod.spec.containers)
-        .find(|container| container.name == name)
-        .ok_or("container is gone")?;
+    let container = container_of(&pod, name).ok_or("container is gone")?;
     let record = node.images.get(&container.image).map_err(|error| error.to_string())?;
     let image: Image = record.ok_or_else(|| format!("image '{}' is gone", container.image))?.into();
     let user = super::image::user(&pod, container, &image).map_err(|blocked| blocked.message)?;

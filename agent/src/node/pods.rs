@@ -1,6 +1,5 @@
 //! The pods of the node: one entry each, the turn that plans and acts, and the bookkeeping around it.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -481,9 +480,6 @@ pub fn running_id(entry: &Entry, container: &str) -> Option<String> {
         _ => None,
     }
 }
-
-/// The cell that all tasks of the loop share.
-pub type SharedPods = RefCell<Pods>;
 
 /// Folder of a pod's files.
 #[must_use]

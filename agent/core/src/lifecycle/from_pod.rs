@@ -40,6 +40,12 @@ fn shape(container: &Container, init: bool) -> ContainerShape {
     }
 }
 
+/// The container or init container of that name.
+#[must_use]
+pub fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    pod.spec.init_containers.iter().chain(&pod.spec.containers).find(|container| container.name == name)
+}
+
 /// Containers in the order of their start, and what decides over them.
 #[must_use]
 pub fn pod_shape(pod: &Pod) -> PodShape {

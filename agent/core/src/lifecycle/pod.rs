@@ -794,18 +794,6 @@ impl PodRuntime {
         }
     }
 
-    /// The policy that decides for the whole pod.
-    #[must_use]
-    pub fn restart_policy(&self) -> RestartPolicy {
-        self.shape.restart_policy
-    }
-
-    /// Settings of the back-off, for status texts.
-    #[must_use]
-    pub fn backoff_settings(&self) -> &BackoffSettings {
-        &self.backoff
-    }
-
     /// When an exited container starts again: `None`: never, else boot nanoseconds (0: at once).
     #[must_use]
     pub fn restart_due(&self, container: &ContainerRuntime) -> Option<u64> {
